@@ -1,0 +1,296 @@
+"""One task -> the body of a ``@triton.jit`` function that computes one virtual pid's tile.
+
+A value is either a scalar (varies over no axis and was never a block) or a block of full rank. A nest whose reduce dimension is
+persistent is straight-line code in body order. A looped one walks the reduce dimension once per pass: pass ``d`` recomputes what
+varies over the axis and is needed by that pass's reductions and stores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from ..ir.body import Flow, effect_axes, effect_depth, flow
+from ..ir.index import Expr, names_in, values_in
+from ..ir.schedule_ir import Task, TileDim
+from ..ir.simplify import Ranges
+from ..ir.tile_ir import (
+    Atomic,
+    Buffer,
+    Check,
+    Const,
+    Effect,
+    Index,
+    Load,
+    LoopNest,
+    Map,
+    Reduce,
+    Scan,
+    Stmt,
+    Store,
+    Value,
+    indices,
+    operands,
+)
+from .blocks import Blocks
+from .expressions import constant, emit, triton_dtype
+from .index_text import fits_int32, triton_text
+from .reductions import accumulate, final, identity, initial, scan_text
+
+INDENT = "    "
+
+
+@dataclass
+class TaskBody:
+    """Collects the lines of one task; ``buffers`` by name, ``lower`` the least value of each size symbol."""
+
+    nest: LoopNest
+    task: Task
+    buffers: dict[str, Buffer]
+    lower: dict[str, int]
+    lines: list[str] = field(default_factory=list)
+    depth: int = 1
+
+    def __post_init__(self) -> None:
+        self.blocks = Blocks(self.task, self.nest, self.lower)
+        self.flow: Flow = flow(self.nest)
+        self.ranges = Ranges(self.nest.extents(), self.lower)
+        self.dims = {v: self.blocks.dims_of(a) for v, a in self.flow.axes.items()}
+        self.block_values: set[int] = set()
+        self.types: dict[int, torch.dtype] = {}
+        self.done: set[int] = set()
+        self.used_axes = frozenset().union(*(names_in(e) for s in self.nest.body for e in indices(s)))
+
+    def write(self, line: str) -> None:
+        self.lines.append(INDENT * self.depth + line)
+
+    # ---- structure
+    def run(self) -> list[str]:
+        reduce_dim = self.task.reduce_dim()
+        self._parallel_coordinates()
+        if reduce_dim is None or reduce_dim.kind == "persistent":
+            if reduce_dim is not None:
+                self._reduce_coordinates(reduce_dim, "0")
+            for stmt in self.nest.body:
+                self.statement(stmt)
+        else:
+            self._looped(reduce_dim)
+        return self.lines
+
+    def _parallel_coordinates(self) -> None:
+        dims = [d for d in self.task.dims if d.kind == "parallel"]
+        if self.task.wide is None:
+            self.write("if WIDE:")
+            self.write(f"{INDENT}pid = pid.to(tl.int64)")
+        elif self.task.wide:
+            self.write("pid = pid.to(tl.int64)")
+        rest = "pid"
+        for k, dim in enumerate(reversed(dims)):
+            extent = triton_text(self.blocks.extent(dim), self.ranges)
+            if k + 1 < len(dims):
+                self.write(f"{dim.name}_tiles = ({extent} + {dim.block - 1}) // {dim.block}")
+                self.write(f"{dim.name}_pid = {rest} % {dim.name}_tiles")
+                rest = f"({rest} // {dim.name}_tiles)"
+            start = f"{dim.name}_pid * {dim.block}" if k + 1 < len(dims) else f"{rest} * {dim.block}"
+            for line in self.blocks.coordinates(dim, self.used_axes, start, extent):
+                self.write(line)
+
+    def _reduce_coordinates(self, dim: TileDim, start: str) -> None:
+        extent = triton_text(self.blocks.extent(dim), self.ranges)
+        for line in self.blocks.coordinates(dim, self.used_axes, start, extent):
+            self.write(line)
+
+    def _looped(self, dim: TileDim) -> None:
+        last = max([*self.flow.depth.values(), 0])
+        for depth in range(last + 1):
+            self._invariants(depth, dim)
+            inner = self._pass_targets(depth, dim)
+            if inner:
+                self._one_pass(depth, dim, inner)
+
+    def _varies(self, stmt: Stmt, dim: TileDim) -> bool:
+        if isinstance(stmt, (Store, Atomic, Check)):
+            axes = effect_axes(stmt, self.nest, self.flow)
+            return isinstance(stmt, Atomic) or bool(axes & set(dim.axes))
+        return bool(self.flow.axes[stmt.id] & set(dim.axes))
+
+    def _invariants(self, depth: int, dim: TileDim) -> None:
+        for stmt in self.nest.body:
+            if isinstance(stmt, Reduce) or self._varies(stmt, dim) or self._depth(stmt) != depth:
+                continue
+            if all(v in self.done for v in operands(stmt)):
+                self.statement(stmt)
+
+    def _depth(self, stmt: Stmt) -> int:
+        return effect_depth(stmt, self.flow) if isinstance(stmt, (Store, Atomic, Check)) else self.flow.depth[stmt.id]
+
+    def _pass_targets(self, depth: int, dim: TileDim) -> list[Stmt]:
+        return [
+            s for s in self.nest.body
+            if (isinstance(s, Reduce) and self.flow.depth[s.id] == depth + 1)
+            or (isinstance(s, (Store, Atomic, Check)) and self._varies(s, dim) and self._depth(s) == depth)
+        ]  # fmt: skip
+
+    def _one_pass(self, depth: int, dim: TileDim, targets: Sequence[Stmt]) -> None:
+        reduces = [s for s in targets if isinstance(s, Reduce)]
+        full = self.blocks.shape(self.blocks.all_dims())
+        for s in reduces:
+            for line in initial(s, self.types_of(s.arg), full):
+                self.write(line)
+        extent = triton_text(self.blocks.extent(dim), self.ranges)
+        self.write(f"for {dim.name}_start in tl.range(0, {extent}, {dim.block}):")
+        self.depth += 1
+        if self.task.wide is not False:
+            wide = f"{dim.name}_start.to(tl.int64)"
+            self.write(f"{dim.name}_first = {wide}" if self.task.wide else f"{dim.name}_first = {wide} if WIDE else {dim.name}_start")
+        start = f"{dim.name}_start" if self.task.wide is False else f"{dim.name}_first"
+        self._reduce_coordinates(dim, start)
+        outside = set(self.done)
+        for stmt in self._needed(targets):
+            if isinstance(stmt, Reduce):
+                for line in accumulate(stmt, self.masked_argument(stmt), dim.name):
+                    self.write(line)
+            else:
+                self.statement(stmt)
+        self.done = outside
+        self.depth -= 1
+        for s in reduces:
+            self.define(s, final(s, len(self.task.dims)), block=True)
+
+    def types_of(self, value: int) -> torch.dtype:
+        return next(s.dtype for s in self.nest.body if not isinstance(s, (Store, Atomic, Check)) and s.id == value)
+
+    def _needed(self, targets: Sequence[Stmt]) -> list[Stmt]:
+        wanted = {id(t) for t in targets}
+        values: set[int] = set()
+        picked: list[Stmt] = []
+        for stmt in reversed(self.nest.body):
+            is_target = id(stmt) in wanted
+            is_value = not isinstance(stmt, (Store, Atomic, Check, Reduce)) and stmt.id in values and stmt.id not in self.done
+            if is_target or is_value:
+                picked.append(stmt)
+                values.update(operands(stmt))
+        return list(reversed(picked))
+
+    # ---- statements
+    def define(self, stmt: Value, text: str, *, block: bool) -> None:
+        self.write(f"v{stmt.id} = {text}")
+        self.types[stmt.id] = stmt.dtype
+        self.done.add(stmt.id)
+        if block:
+            self.block_values.add(stmt.id)
+
+    def statement(self, stmt: Stmt) -> None:
+        match stmt:
+            case Load():
+                self._load(stmt)
+            case Const():
+                self.define(stmt, constant(stmt.value, stmt.dtype), block=False)
+            case Index():
+                self._index(stmt)
+            case Map():
+                text = emit(stmt.op, [f"v{a}" for a in stmt.args], [self.types[a] for a in stmt.args], stmt.dtype, stmt.attrs)
+                self.define(stmt, text, block=self._any_block(stmt.args))
+            case Reduce():
+                self.define(stmt, final(stmt, len(self.task.dims), self.masked_argument(stmt)), block=True)
+            case Scan():
+                axis = next(k for k, d in enumerate(self.task.dims) if stmt.axis in d.axes)
+                self.define(stmt, scan_text(stmt, self.masked_argument(stmt), self._scan_positions(), axis), block=True)
+            case _:
+                self._effect(stmt)
+
+    def _any_block(self, values: Iterable[int]) -> bool:
+        return any(v in self.block_values for v in values)
+
+    def _scan_positions(self) -> str:
+        dim = self.task.reduce_dim()
+        assert dim is not None
+        return f"tl.broadcast_to({dim.name}.to(tl.int64), {self.blocks.shape(self.blocks.all_dims())})"
+
+    def _index(self, stmt: Index) -> None:
+        axes = self.flow.axes[stmt.id]
+        text = triton_text(stmt.expr, self.ranges, wide=not fits_int32(stmt.expr, self.ranges))
+        if axes or values_in(stmt.expr):
+            self.define(stmt, f"({text}).to({triton_dtype(stmt.dtype)})", block=True)
+        else:
+            self.define(stmt, f"tl.full([], {text}, {triton_dtype(stmt.dtype)})", block=False)
+
+    def masked_argument(self, stmt: Reduce | Scan) -> str:
+        """The argument as a block of full shape whose tail lanes along the reduce dimension hold the identity."""
+        dim = self.task.reduce_dim()
+        assert dim is not None
+        shape, value, dtype = self.blocks.shape(self.blocks.all_dims()), f"v{stmt.arg}", self.types[stmt.arg]
+        text = f"tl.broadcast_to({value}, {shape})" if stmt.arg in self.block_values else f"tl.full({shape}, {value}, {triton_dtype(dtype)})"
+        if not self.blocks.has_tail(dim):
+            return text
+        return f"tl.where({dim.name}_mask, {text}, {constant(identity(stmt.kind, dtype), dtype)})"
+
+    # ---- memory
+    def _address(self, buffer: str, index: Expr, dims: frozenset[str], *, block: bool) -> str:
+        """Pointer text; a block of the shape that ``dims`` give when ``block``."""
+        text = triton_text(index, self.ranges)
+        own = self.blocks.dims_of(names_in(index)) | frozenset().union(*(self.dims[v] for v in values_in(index)))
+        is_block = bool(names_in(index) & set(self.nest.extents())) or self._any_block(values_in(index))
+        if block and (own != dims or not is_block):
+            shape = self.blocks.shape(dims)
+            text = f"tl.broadcast_to({text}, {shape})" if is_block else f"tl.full({shape}, {text}, tl.int64)"
+        return f"{buffer}_ptr + {text}"
+
+    def _mask(self, dims: frozenset[str], mask: int | None) -> str:
+        parts = self.blocks.masks(dims) + ([] if mask is None else [f"v{mask}"])
+        return " & ".join(parts)
+
+    def _load(self, stmt: Load) -> None:
+        dims = self.dims[stmt.id]
+        block = bool(names_in(stmt.index) & set(self.nest.extents())) or self._any_block(operands(stmt))
+        pointer = self._address(stmt.buffer, stmt.index, dims, block=block)
+        mask = self._mask(dims if block else frozenset(), stmt.mask)
+        text = f"tl.load({pointer}"
+        if mask:
+            text += f", {mask}, other={self._other(stmt)}"
+        memory = self.buffers[stmt.buffer].dtype
+        text += ")"
+        if memory != stmt.dtype or memory == torch.bool:
+            text += f".to({triton_dtype(stmt.dtype)})"
+        self.define(stmt, text, block=block)
+
+    def _other(self, stmt: Load) -> str:
+        if stmt.mask is None or stmt.other in (0, False):
+            return "0.0" if self.buffers[stmt.buffer].dtype.is_floating_point else "0"
+        return repr(stmt.other)
+
+    def _effect(self, stmt: Effect) -> None:
+        if isinstance(stmt, Check):
+            self._check(stmt)
+            return
+        values = operands(stmt)
+        dims = self.blocks.dims_of(effect_axes(stmt, self.nest, self.flow))
+        block = bool(names_in(stmt.index) & set(self.nest.extents())) or self._any_block(values)
+        if isinstance(stmt, Atomic):
+            dims, block = self.blocks.all_dims(), True
+        pointer = self._address(stmt.buffer, stmt.index, dims, block=block)
+        mask = self._mask(dims if block else frozenset(), stmt.mask)
+        value = self._stored(stmt, dims)
+        if isinstance(stmt, Store):
+            self.write(f"tl.store({pointer}, {value}{', ' + mask if mask else ''})")
+        else:
+            self.write(f'tl.atomic_add({pointer}, {value}{", mask=" + mask if mask else ""}, sem="relaxed")')
+
+    def _stored(self, stmt: Store | Atomic, dims: frozenset[str]) -> str:
+        memory = self.buffers[stmt.buffer].dtype
+        value = f"v{stmt.value}"
+        if isinstance(stmt, Atomic):
+            shape = self.blocks.shape(dims)
+            return f"tl.broadcast_to({value}, {shape})" if stmt.value in self.block_values else f"tl.full({shape}, {value}, {triton_dtype(memory)})"
+        return value if memory == self.types[stmt.value] else f"{value}.to({triton_dtype(memory)})"
+
+    def _check(self, stmt: Check) -> None:
+        dims = frozenset().union(*(self.dims[v] for v in operands(stmt)))
+        value = f"v{stmt.value}"
+        lower, upper = triton_text(stmt.lower, self.ranges), triton_text(stmt.upper, self.ranges)
+        inside = f"(({value} >= {lower}) & ({value} < {upper}))"
+        mask = self._mask(dims if self._any_block(operands(stmt)) else frozenset(), stmt.mask)
+        condition = f"{inside} | ~({mask})" if mask else inside
+        self.write(f'dl.device_assert({condition}, "index out of bounds: 0 <= index < {upper}")')

@@ -1,0 +1,309 @@
+"""Regions in, one node out: builds a region's sub-graph from an FX graph, and puts the compiled region's call in its place."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sympy
+import torch
+from torch import fx
+
+from .lowering.families import VIEWS
+from .lowering.partition import RegionNodes, is_view, tensors_of
+
+aten = torch.ops.aten
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class SubGraph:
+    """A region as a graph of its own, all on CPU fake tensors. Placeholders: ``inputs`` (tensors) then ``scalars`` (SymInts)."""
+
+    module: fx.GraphModule
+    inputs: tuple[fx.Node, ...]
+    scalars: tuple[fx.Node, ...]
+    outputs: tuple[fx.Node, ...]
+    device: torch.device
+    fake_mode: Any
+
+    def example_inputs(self) -> list[Any]:
+        return [p.meta["val"] for p in self.module.graph.find_nodes(op="placeholder")]
+
+
+def fake_mode_of(graph: fx.Graph) -> Any:
+    """The fake tensor mode of the graph's values, None when it has none."""
+    for node in graph.nodes:
+        for t in tensors_of(node):
+            if hasattr(t, "fake_mode"):
+                return t.fake_mode
+    return None
+
+
+def _on_cpu(value: Any, fake_mode: Any) -> Any:
+    def one(t: Any) -> Any:
+        if not isinstance(t, torch.Tensor):
+            return t
+        with fake_mode:
+            return torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="cpu")
+
+    return type(value)(one(t) for t in value) if isinstance(value, (tuple, list)) else one(value)
+
+
+def sub_graph(region: RegionNodes) -> SubGraph:
+    """Clone the region, and the views it reads through, onto CPU."""
+    members = set(region.members)
+    first = tensors_of(region.members[0])[0]
+    fake_mode = first.fake_mode  # type: ignore[attr-defined]
+    graph = fx.Graph()
+    env: dict[fx.Node, fx.Node] = {}
+    scalars = _scalar_inputs(region, members)
+    for source in (*region.inputs, *scalars):
+        env[source] = graph.placeholder(source.name)
+        env[source].meta = {"val": _on_cpu(source.meta["val"], fake_mode)}
+
+    def clone(node: fx.Node) -> fx.Node:
+        if node not in env:
+            args, kwargs = fx.node.map_arg((node.args, node.kwargs), clone)
+            args, kwargs = _map_devices(args), _map_devices(kwargs)
+            env[node] = graph.create_node(node.op, node.target, args, kwargs, name=node.name)
+            env[node].meta = {**node.meta, "val": _on_cpu(node.meta["val"], fake_mode)}
+        return env[node]
+
+    for node in region.members:
+        clone(node)
+    graph.output(tuple(env[o] for o in region.outputs))
+    owner = region.members[0].graph.owning_module
+    return SubGraph(fx.GraphModule(owner if owner is not None else {}, graph), region.inputs, scalars, region.outputs, first.device, fake_mode)
+
+
+def _map_devices(value: Any) -> Any:
+    if isinstance(value, torch.device):
+        return CPU
+    if isinstance(value, (tuple, list)):
+        return type(value)(_map_devices(v) for v in value)
+    return {k: _map_devices(v) for k, v in value.items()} if isinstance(value, dict) else value
+
+
+def _scalar_inputs(region: RegionNodes, members: set[fx.Node]) -> tuple[fx.Node, ...]:
+    found: dict[fx.Node, None] = {}
+    seen: set[fx.Node] = set()
+    stack = list(reversed(region.members))
+    while stack:
+        node = stack.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        for source in node.all_input_nodes:
+            if not tensors_of(source):
+                found[source] = None
+            elif source not in members and is_view(source):
+                stack.append(source)
+    return tuple(found)
+
+
+def symbol_nodes(graph: fx.Graph) -> dict[str, fx.Node]:
+    """Size symbol -> the first node whose value is exactly that symbol."""
+    result: dict[str, fx.Node] = {}
+    for node in graph.nodes:
+        value = node.meta.get("val")
+        if isinstance(value, torch.SymInt) and value.node.expr.is_Symbol:
+            result.setdefault(value.node.expr.name, node)
+    return result
+
+
+def ensure_symbols(graph: fx.Graph, names: Sequence[str]) -> None:
+    """Give every named symbol a node: where no node has it as value, the size of a graph input that does."""
+    known = symbol_nodes(graph)
+    for name in names:
+        if name in known:
+            continue
+        source, dim = _dimension(graph, name)
+        with graph.inserting_after(source):
+            node = graph.call_function(aten.sym_size.int, (source, dim))
+            node.meta["val"] = source.meta["val"].shape[dim]
+
+
+def _dimension(graph: fx.Graph, name: str) -> tuple[fx.Node, int]:
+    for node in graph.nodes:
+        for dim, n in enumerate(node.meta["val"].shape) if isinstance(node.meta.get("val"), torch.Tensor) else ():
+            if isinstance(n, torch.SymInt) and n.node.expr.is_Symbol and n.node.expr.name == name:
+                return node, dim
+    raise KeyError(f"no node of the graph carries the size symbol {name}")
+
+
+def symbol_hints(region: SubGraph) -> dict[str, int]:
+    """Size symbol -> the size seen while tracing, for choices only (8192 where none is known)."""
+    result: dict[str, int] = {}
+    for p in region.module.graph.nodes:
+        for t in [*tensors_of(p), p.meta.get("val")]:
+            parts = [*t.shape, *t.stride()] if isinstance(t, torch.Tensor) else [t]
+            for n in parts:
+                if isinstance(n, torch.SymInt) and n.node.expr.is_Symbol:
+                    result[n.node.expr.name] = int(n.node.hint) if n.node.has_hint() else 8192
+    return result
+
+
+def in_place_candidates(graph: fx.Graph, region: RegionNodes) -> dict[fx.Node, fx.Node]:
+    """Region output -> the graph input that a ``copy_`` overwrites with it, where nothing else the region reads may alias it."""
+    result: dict[fx.Node, fx.Node] = {}
+    roots = [r for r in region.inputs if r.op != "placeholder"]
+    for node in graph.find_nodes(op="call_function", target=aten.copy_.default):
+        target, source = node.args[0], node.args[1]
+        if not (isinstance(target, fx.Node) and isinstance(source, fx.Node)) or target.op != "placeholder":
+            continue
+        if source not in region.outputs or source in result or target in result.values() or len(node.args) > 2:
+            continue
+        if any(_alias_root(r) is target for r in roots):
+            continue
+        result[source] = target
+    return result
+
+
+def _alias_root(node: fx.Node) -> fx.Node:
+    """The node whose storage ``node`` may share, through any op whose schema says that it returns an alias."""
+    while node.op == "call_function" and node.args and isinstance(node.args[0], fx.Node):
+        target = node.target
+        aliasing = target is operator.getitem or (
+            isinstance(target, torch._ops.OpOverload) and any(r.alias_info is not None for r in target._schema.returns)
+        )
+        if not (aliasing or target in VIEWS):
+            break
+        node = node.args[0]
+    return node
+
+
+def replace_region(graph: fx.Graph, region: RegionNodes, key: str, inputs: Sequence[fx.Node], targets: Mapping[fx.Node, fx.Node],
+                   symbols: Sequence[str], op: Any) -> dict[fx.Node, fx.Node]:  # fmt: skip
+    """Put one call of ``op`` (through ``auto_functionalized``) where the region was.
+
+    ``inputs`` are the tensors it reads, ``targets`` the outputs written onto a graph input, ``symbols`` the sizes it takes.
+    Output sizes that are expressions are built as nodes from the symbols. The members are erased; the caller sorts the graph.
+    Returns what became of each output.
+    """
+    sizes = symbol_nodes(graph)
+    anchor = region.members[-1]
+    with graph.inserting_before(anchor):
+        builder = _SizeBuilder(graph, sizes)
+        outputs = [targets[o] if o in targets else _empty_like(graph, o, builder) for o in region.outputs]
+        values = [o.meta["val"] for o in outputs]
+        arguments = {"key": key, "inputs": list(inputs), "outputs": outputs, "sizes": [sizes[s] for s in symbols]}
+        call = graph.call_function(torch.ops.higher_order.auto_functionalized, (op,), arguments)
+        call.meta["val"] = (None, values)
+        results = graph.call_function(operator.getitem, (call, 1))
+        results.meta["val"] = values
+        new = []
+        for position, value in enumerate(values):
+            item = graph.call_function(operator.getitem, (results, position))
+            item.meta["val"] = value
+            new.append(item)
+    members = set(region.members)
+    for old, item in zip(region.outputs, new, strict=True):
+        old.replace_all_uses_with(item, delete_user_cb=lambda user: user not in members)
+    moved = dict(zip(region.outputs, new, strict=True))
+    _erase(graph, region)
+    return moved
+
+
+def _erase(graph: fx.Graph, region: RegionNodes) -> None:
+    for node in reversed(region.members):
+        for user in list(node.users):
+            _erase_views(graph, user)
+        if not node.users:
+            graph.erase_node(node)
+
+
+def _erase_views(graph: fx.Graph, node: fx.Node) -> None:
+    if is_view(node):
+        for user in list(node.users):
+            _erase_views(graph, user)
+        if not node.users:
+            graph.erase_node(node)
+
+
+def dense_like(t: torch.Tensor) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Shape and strides for a fresh tensor in place of ``t``: its own strides, or row-major ones where elements overlap."""
+    shape, stride = tuple(t.shape), tuple(t.stride())
+    if any(isinstance(s, int) and s == 0 and not (isinstance(n, int) and n <= 1) for n, s in zip(shape, stride, strict=True)):
+        running: Any = 1
+        dense = []
+        for n in reversed(shape):
+            dense.append(running)
+            running = running * n
+        stride = tuple(reversed(dense))
+    return shape, stride
+
+
+def _empty_like(graph: fx.Graph, node: fx.Node, builder: _SizeBuilder) -> fx.Node:
+    t = node.meta["val"]
+    shape, stride = dense_like(t)
+    kwargs = {"dtype": t.dtype, "device": t.device}
+    made = graph.call_function(aten.empty_strided.default, ([builder.node(n) for n in shape], [builder.node(s) for s in stride]), kwargs)
+    with t.fake_mode:
+        made.meta["val"] = torch.empty_strided(shape, stride, **kwargs)
+    return made
+
+
+@dataclass
+class _SizeBuilder:
+    """Integer expressions in size symbols -> FX nodes."""
+
+    graph: fx.Graph
+    symbols: Mapping[str, fx.Node]
+
+    def node(self, size: Any) -> Any:
+        if isinstance(size, int):
+            return size
+        return self._build(size.node.expr, size)
+
+    def _build(self, e: sympy.Expr, like: Any) -> Any:
+        if e.is_Integer:
+            return int(e)
+        if e.is_Symbol:
+            return self.symbols[e.name]
+        args = [self._build(a, like) for a in e.args]
+        name = e.func.__name__
+        function = {"Add": operator.add, "Mul": operator.mul, "FloorDiv": operator.floordiv, "CleanDiv": operator.floordiv,
+                    "Mod": operator.mod, "PythonMod": operator.mod, "Max": torch.sym_max, "Min": torch.sym_min}.get(name)  # fmt: skip
+        if e.is_Pow:
+            args, function = [args[0]] * int(e.exp), operator.mul
+        if function is None:
+            raise KeyError(f"a size uses {name}, which cannot be rebuilt in the graph")
+        result = args[0]
+        for a in args[1:]:
+            result = self.graph.call_function(function, (result, a))
+            result.meta["val"] = _apply(function, result.args)
+        return result
+
+
+def _apply(function: Any, args: Sequence[Any]) -> Any:
+    return function(*[a.meta["val"] if isinstance(a, fx.Node) else a for a in args])
+
+
+def sort_graph(graph: fx.Graph) -> None:
+    """Stable topological order: a node moves down only when one of its inputs stands below it."""
+    placed: set[fx.Node] = set()
+    waiting: dict[fx.Node, list[fx.Node]] = {}
+    last: fx.Node | None = None
+
+    def place(node: fx.Node) -> None:
+        nonlocal last
+        stack = [node]
+        while stack:
+            n = stack.pop()
+            blocker = next((s for s in n.all_input_nodes if s not in placed), None)
+            if blocker is not None:
+                waiting.setdefault(blocker, []).append(n)
+                continue
+            if last is not None:
+                last.append(n)
+            last = n
+            placed.add(n)
+            stack.extend(reversed(waiting.pop(n, [])))
+
+    for node in list(graph.nodes):
+        place(node)
+    if waiting:
+        raise ValueError(f"the graph has a cycle through {next(iter(waiting))}")

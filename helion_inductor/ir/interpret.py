@@ -1,0 +1,190 @@
+"""The meaning of a ``TileProgram`` on CPU tensors: every nest evaluated over its whole index grid with torch ops.
+
+Slow and exact by construction: no tiles, no masks for tails, one tensor per value. Used by tests as the oracle between eager
+PyTorch and generated kernels.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+
+import sympy
+import torch
+
+from .index import Expr, FloorDiv, Mod, values_in
+from .ops import OPS
+from .tile_ir import Atomic, Buffer, Check, Const, Index, Load, LoopNest, Map, Reduce, Scan, Store, TileProgram, compute_dtype
+
+Environment = Mapping[str, int]
+
+
+def evaluate_int(e: Expr, sizes: Environment) -> int:
+    """An expression in size symbols at concrete sizes."""
+    return int(_evaluate(e, dict(sizes), {}))
+
+
+def _evaluate(e: Expr, names: Mapping[str, int | torch.Tensor], values: Mapping[int, torch.Tensor]) -> int | torch.Tensor:
+    if e.is_Integer:
+        return int(e)
+    if e.is_Symbol:
+        return values[int(e.name[1:])] if e.name.startswith("%") else names[e.name]
+    args = [_evaluate(a, names, values) for a in e.args]
+    result = args[0]
+    for a in args[1:]:
+        if e.is_Add:
+            result = result + a
+        elif e.is_Mul:
+            result = result * a
+        elif e.is_Pow:
+            result = result**a
+        elif isinstance(e, FloorDiv):
+            result = result // a
+        elif isinstance(e, Mod):
+            result = result % a
+        elif isinstance(e, (sympy.Min, sympy.Max)):
+            pick = torch.minimum if isinstance(e, sympy.Min) else torch.maximum
+            result = pick(torch.as_tensor(result), torch.as_tensor(a))
+        else:
+            raise ValueError(f"not an index expression: {e}")
+    return result
+
+
+def allocate(buffer: Buffer, sizes: Environment) -> torch.Tensor:
+    """An uninitialised tensor for ``buffer``; floats are poisoned with NaN so that an unwritten element shows."""
+    shape = [evaluate_int(n, sizes) for n in buffer.shape]
+    stride = [evaluate_int(n, sizes) for n in buffer.stride]
+    t = torch.empty_strided(shape, stride, dtype=buffer.dtype)
+    return t.fill_(float("nan")) if buffer.dtype.is_floating_point else t
+
+
+def interpret(program: TileProgram, tensors: Mapping[str, torch.Tensor], sizes: Environment, *, shuffle: random.Random | None = None,
+              order: Sequence[int] | None = None) -> dict[str, torch.Tensor]:  # fmt: skip
+    """Run all nests; ``tensors`` gives the ``in`` buffers (aliased ones are updated in place); returns every buffer.
+
+    ``order`` runs the nests in another order than program order.
+    """
+    env = dict(tensors)
+    for b in program.buffers:
+        if b.aliases is not None:
+            env[b.name] = env[b.aliases]
+        elif b.kind != "in":
+            env[b.name] = allocate(b, sizes)
+    for position in range(len(program.nests)) if order is None else order:
+        run_nest(program.nests[position], env, sizes)
+    return env
+
+
+def _flat(t: torch.Tensor) -> torch.Tensor:
+    span = 1 + sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True)) if t.numel() else 0
+    return t.as_strided((span,), (1,), t.storage_offset())
+
+
+def run_nest(nest: LoopNest, env: Mapping[str, torch.Tensor], sizes: Environment) -> None:
+    """Evaluate one nest over its whole iteration space, effects in body order."""
+    axes = [*nest.parallel, *nest.reduce]
+    extents = [evaluate_int(a.extent, sizes) for a in axes]
+    names: dict[str, int | torch.Tensor] = dict(sizes)
+    for k, (axis, n) in enumerate(zip(axes, extents, strict=True)):
+        names[axis.name] = torch.arange(n).reshape([-1 if j == k else 1 for j in range(len(axes))])
+    values: dict[int, torch.Tensor] = {}
+    reduce_dims = list(range(len(nest.parallel), len(axes)))
+    for stmt in nest.body:
+        match stmt:
+            case Load():
+                values[stmt.id] = _load(stmt, env, names, values)
+            case Const():
+                values[stmt.id] = torch.tensor(stmt.value, dtype=stmt.dtype)
+            case Index():
+                values[stmt.id] = torch.as_tensor(_evaluate(stmt.expr, names, values), dtype=stmt.dtype)
+            case Map():
+                args = [values[a] for a in stmt.args]
+                values[stmt.id] = OPS[stmt.op].evaluate(*args, attrs=stmt.attrs, dtype=stmt.dtype)
+            case Reduce():
+                full = torch.broadcast_to(values[stmt.arg], extents) if reduce_dims else values[stmt.arg]
+                values[stmt.id] = reduce_tensor(stmt.kind, full, reduce_dims, stmt.dtype)
+            case Scan():
+                dim = [a.name for a in axes].index(stmt.axis)
+                values[stmt.id] = scan_tensor(stmt.kind, torch.broadcast_to(values[stmt.arg], extents), dim)
+            case Store() | Atomic():
+                _store(stmt, env, names, values, extents)
+            case Check():
+                _check(stmt, names, values)
+
+
+def _load(stmt: Load, env: Mapping[str, torch.Tensor], names: Mapping[str, int | torch.Tensor], values: Mapping[int, torch.Tensor]) -> torch.Tensor:
+    flat = _flat(env[stmt.buffer])
+    index = torch.as_tensor(_evaluate(stmt.index, names, values))
+    if stmt.mask is None:
+        return flat[index].to(stmt.dtype)
+    mask = values[stmt.mask]
+    safe = torch.where(mask, index, 0)
+    other = torch.tensor(stmt.other, dtype=stmt.dtype)
+    if flat.numel() == 0:
+        return other.expand(torch.broadcast_shapes(mask.shape, index.shape))
+    return torch.where(mask, flat[safe].to(stmt.dtype), other)
+
+
+def _store(stmt: Store | Atomic, env: Mapping[str, torch.Tensor], names: Mapping[str, int | torch.Tensor],
+           values: Mapping[int, torch.Tensor], extents: Sequence[int]) -> None:  # fmt: skip
+    target = env[stmt.buffer]
+    flat = _flat(target)
+    index = torch.as_tensor(_evaluate(stmt.index, names, values))
+    value = values[stmt.value].to(target.dtype)
+    mask = torch.tensor(True) if stmt.mask is None else values[stmt.mask]
+    shape = torch.broadcast_shapes(index.shape, value.shape, mask.shape) if isinstance(stmt, Store) else tuple(extents)
+    index, value, mask = (torch.broadcast_to(t, shape) for t in (index, value, mask))
+    if isinstance(stmt, Atomic):
+        flat.index_put_((index[mask],), value[mask], accumulate=True)
+    else:
+        flat[index[mask]] = value[mask]
+
+
+def _check(stmt: Check, names: Mapping[str, int | torch.Tensor], values: Mapping[int, torch.Tensor]) -> None:
+    value = values[stmt.value]
+    good = (value >= _evaluate(stmt.lower, names, values)) & (value < _evaluate(stmt.upper, names, values))
+    if stmt.mask is not None:
+        good = good | ~values[stmt.mask]
+    if not bool(good.all()):
+        raise IndexError("index out of bounds")
+
+
+def reduce_tensor(kind: str, value: torch.Tensor, dims: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """Fold ``dims`` (trailing) of ``value``; they stay as extent 1."""
+    kept = value.shape[: value.dim() - len(dims)]
+    flat = value.flatten(len(kept)) if dims else value.unsqueeze(-1)
+    work = flat.to(torch.int64) if flat.dtype in (torch.uint16, torch.uint32, torch.uint64) else flat
+    match kind:
+        case "sum":
+            out = work.sum(-1, dtype=work.dtype)
+        case "prod":
+            out = work.prod(-1, dtype=work.dtype)
+        case "max" | "min":
+            out = work.amax(-1) if kind == "max" else work.amin(-1)
+        case "any":
+            out = work.any(-1)
+        case "xor_sum":
+            out = work[..., 0]
+            for k in range(1, work.shape[-1]):
+                out = out ^ work[..., k]
+        case _:
+            comparable = work.to(torch.int8) if work.dtype == torch.bool else work
+            out = comparable.argmax(-1) if kind == "argmax" else comparable.argmin(-1)
+    return out.to(dtype).reshape([*kept, *([1] * len(dims))])
+
+
+def scan_tensor(kind: str, value: torch.Tensor, dim: int) -> torch.Tensor:
+    """Inclusive scan along ``dim``."""
+    match kind:
+        case "sum":
+            return value.cumsum(dim, dtype=value.dtype)
+        case "prod":
+            return value.cumprod(dim, dtype=value.dtype)
+        case "logcumsumexp":
+            return value.logcumsumexp(dim)
+    found = value.cummax(dim) if kind in ("max", "argmax") else value.cummin(dim)
+    return found.indices if kind.startswith("arg") else found.values
+
+
+def default_dtype_of(buffer: Buffer) -> torch.dtype:
+    return compute_dtype(buffer.dtype)

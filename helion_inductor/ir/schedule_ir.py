@@ -1,0 +1,86 @@
+"""Kernel schedules: which tasks a kernel runs, in which phases, over which tiles.
+
+Grammar (text form; ``printer`` writes it, ``parser`` reads it back to an equal value)::
+
+    kernel   ::= "kernel @" NAME "  pid_type=" PIDTYPE "  num_warps=" INT "  num_stages=" INT ["  sm_multiplier=" INT]
+                 NEWLINE {phase}
+    phase    ::= "  phase " INT NEWLINE {task}              numbered from 0
+    task     ::= "    task nest @" NAME " pid_map " PIDMAP "(" dimnames ") tile(" dim {", " dim} ")" [width] NEWLINE
+    width    ::= "  wide" | "  narrow"
+    dim      ::= NAME "[" axisnames "]=" INT (" parallel" | " persistent" | " looped")
+    PIDTYPE  ::= "flat" | "persistent_blocked" | "persistent_interleaved"
+
+``dimnames`` are the parallel dimensions, in order.
+
+Meaning.  A *tile dimension* lays a run of a nest's axes out row-major and cuts it into blocks of a power of two elements.
+Parallel dimensions are cut across virtual pids: a task owns ``product(ceil(extent / block))`` of them, numbered by its pid map.
+A ``persistent`` reduce dimension is held whole in one block; a ``looped`` one is walked block by block, once per pass.  Tasks of
+one phase share one virtual-pid space (task after task) and are independent; phases run one after another, and virtual pids
+restart at 0 in each.  ``wide`` tasks compute offsets in 64 bits, ``narrow`` ones in 32; with neither it is chosen at launch
+from the sizes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .index import Expr, ceil_div, integer, product
+from .text import text
+from .tile_ir import LoopNest
+
+PID_TYPES = ("flat", "persistent_blocked", "persistent_interleaved")
+PID_MAPS = ("row_major",)
+
+
+@dataclass(frozen=True)
+class TileDim:
+    """``axes`` of a nest, row-major, in blocks of ``block`` elements; ``kind``: parallel | persistent | looped."""
+
+    name: str
+    axes: tuple[str, ...]
+    block: int
+    kind: str
+
+    def extent(self, nest: LoopNest) -> Expr:
+        extents = nest.extents()
+        return product(extents[a] for a in self.axes)
+
+
+@dataclass(frozen=True)
+class Task:
+    """One nest on tiles. ``wide``: 64-bit offsets (None: decided at launch)."""
+
+    nest: str
+    dims: tuple[TileDim, ...]
+    wide: bool | None = False
+    pid_map: str = "row_major"
+
+    def tiles(self, nest: LoopNest) -> Expr:
+        """Number of virtual pids."""
+        return product(ceil_div(d.extent(nest), integer(d.block)) for d in self.dims if d.kind == "parallel")
+
+    def reduce_dim(self) -> TileDim | None:
+        return next((d for d in self.dims if d.kind != "parallel"), None)
+
+
+@dataclass(frozen=True)
+class Phase:
+    tasks: tuple[Task, ...]
+
+
+@dataclass(frozen=True)
+class KernelSchedule:
+    """One launch. ``sm_multiplier``: programs per SM of a persistent grid."""
+
+    name: str
+    pid_type: str
+    num_warps: int
+    num_stages: int
+    phases: tuple[Phase, ...]
+    sm_multiplier: int = 4
+
+    def tasks(self) -> tuple[Task, ...]:
+        return tuple(t for p in self.phases for t in p.tasks)
+
+    def __str__(self) -> str:
+        return text(self)

@@ -1,0 +1,244 @@
+"""Range-based simplification of index expressions.
+
+``Ranges`` says what is known: each axis lies in ``[0, extent - 1]`` and each size symbol is at least ``lower``.
+The rewrites are the textbook ones for mixed-radix arithmetic; each is valid for negative dividends too, because
+division floors::
+
+    floordiv(q*d + r, d) -> q + floordiv(r, d)        floordiv(r, d) -> 0  when 0 <= r < d
+    mod(q*d + r, d)      -> mod(r, d)                 mod(r, d)      -> r  when 0 <= r < d
+    floordiv(floordiv(a, b), c) -> floordiv(a, b*c)   mod(mod(a, b*c), b) -> mod(a, b)
+    floordiv(mod(a, b*c), b) -> mod(floordiv(a, b), c)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import sympy
+
+from .index import ONE, ZERO, Expr, FloorDiv, Mod
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """Bounds of the names in scope: ``axes`` maps an axis to its extent, ``lower`` a size symbol to its least value."""
+
+    axes: Mapping[str, Expr]
+    lower: Mapping[str, int] = field(default_factory=dict)
+
+    def of(self, name: str) -> tuple[Expr | None, Expr | None]:
+        """(least, greatest) value of a name, None where unknown."""
+        if name in self.axes:
+            return ZERO, self.axes[name] - 1
+        if name.startswith("%"):
+            return None, None
+        return sympy.Integer(self.lower.get(name, 0)), None
+
+
+def bounds(e: Expr, r: Ranges) -> tuple[Expr | None, Expr | None]:
+    """Inclusive bounds of ``e`` as expressions in size symbols; None where nothing is known."""
+    if e.is_Integer:
+        return e, e
+    if e.is_Symbol:
+        lo, hi = r.of(e.name)
+        if e.name not in r.axes and lo is not None:
+            return e, e
+        return lo, hi
+    if e.is_Add:
+        parts = [bounds(a, r) for a in e.args]
+        return _total([lo for lo, _ in parts]), _total([hi for _, hi in parts])
+    if e.is_Mul:
+        return _product_bounds(e, r)
+    if isinstance(e, FloorDiv):
+        lo, hi = bounds(e.args[0], r)
+        if not positive(e.args[1], r):
+            return None, None
+        return (ZERO if lo is not None and nonnegative(lo, r) else None), _divide(hi, e.args[1])
+    if isinstance(e, Mod) and positive(e.args[1], r):
+        return ZERO, e.args[1] - 1
+    return None, None
+
+
+def _total(parts: list[Expr | None]) -> Expr | None:
+    known = [p for p in parts if p is not None]
+    return sum(known, ZERO) if len(known) == len(parts) else None
+
+
+def _divide(hi: Expr | None, d: Expr) -> Expr | None:
+    if hi is None:
+        return None
+    if hi.is_Integer and d.is_Integer:
+        return sympy.Integer(int(hi) // int(d))
+    q, rest = _split(hi + 1, d)
+    return q - 1 if rest == 0 else None
+
+
+def _product_bounds(e: Expr, r: Ranges) -> tuple[Expr | None, Expr | None]:
+    coefficient, rest = e.as_coeff_Mul()
+    if coefficient != 1:
+        lo, hi = bounds(rest, r)
+        if coefficient < 0:
+            lo, hi = hi, lo
+        return (None if lo is None else coefficient * lo), (None if hi is None else coefficient * hi)
+    lo_all: Expr | None = ONE
+    hi_all: Expr | None = ONE
+    for a in e.args:
+        lo, hi = bounds(a, r)
+        if lo is None or not nonnegative(lo, r):
+            return None, None
+        lo_all = None if lo_all is None else lo_all * lo
+        hi_all = None if hi is None or hi_all is None else hi_all * hi
+    return lo_all, hi_all
+
+
+def nonnegative(e: Expr, r: Ranges) -> bool:
+    """True only when ``e``, a polynomial in size symbols, is provably >= 0 for all sizes in range."""
+    e = sympy.expand(e)
+    if e.is_Integer:
+        return bool(e >= 0)
+    shift: dict[Expr, Expr] = {}
+    for atom in e.atoms(FloorDiv, Mod):
+        if not any(s.name in r.axes or s.name.startswith("%") for s in atom.free_symbols) and _never_negative(atom, r):
+            shift[atom] = sympy.Dummy()  # an opaque non-negative unknown
+    e = sympy.expand(e.xreplace(shift))
+    shift = {}
+    for s in sorted(e.free_symbols, key=str):
+        if s.name in r.axes or s.name.startswith("%"):
+            lo, _ = bounds(e, r)
+            return lo is not None and not (lo.free_symbols & e.free_symbols & {s}) and nonnegative(lo, r)
+        shift[s] = s + r.lower.get(s.name, 0)
+    e = sympy.expand(e.xreplace(shift))
+    if e.is_Integer:
+        return bool(e >= 0)
+    try:
+        coefficients = sympy.Poly(e, *sorted(e.free_symbols, key=str)).coeffs()
+    except sympy.PolynomialError:
+        return False
+    return all(c.is_number and c >= 0 for c in coefficients)
+
+
+def _never_negative(atom: Expr, r: Ranges) -> bool:
+    a, d = atom.args
+    return positive(d, r) and (isinstance(atom, Mod) or nonnegative(a, r))
+
+
+def positive(e: Expr, r: Ranges) -> bool:
+    return nonnegative(e - 1, r)
+
+
+def less(a: Expr, b: Expr, r: Ranges) -> bool:
+    """Provably a < b."""
+    return nonnegative(b - a - 1, r)
+
+
+def _split(e: Expr, d: Expr) -> tuple[Expr, Expr]:
+    """(q, rest) with e == q*d + rest, q collecting the terms that d divides exactly."""
+    quotient: Expr = ZERO
+    rest: Expr = ZERO
+    for term in sympy.Add.make_args(sympy.expand(e)):
+        q = _exact(term, d)
+        if q is None and term.is_Integer and d.is_Integer and abs(int(term)) >= int(d) > 0:
+            quotient, rest = quotient + int(term) // int(d), rest + int(term) % int(d)
+        elif q is None:
+            rest = rest + term
+        else:
+            quotient = quotient + q
+    return quotient, rest
+
+
+def _exact(term: Expr, d: Expr) -> Expr | None:
+    if d.is_Integer:
+        coefficient, other = term.as_coeff_Mul()
+        return (coefficient // d) * other if coefficient.is_Integer and coefficient % d == 0 else None
+    factors = list(sympy.Mul.make_args(term))
+    for wanted in sympy.Mul.make_args(d):
+        if wanted in factors:
+            factors.remove(wanted)
+        elif wanted.is_Integer and factors and factors[0].is_Integer and factors[0] % wanted == 0:
+            factors[0] = factors[0] // wanted
+        else:
+            return None
+    return sympy.Mul(*factors)
+
+
+def exact_quotient(a: Expr, d: Expr) -> Expr | None:
+    """a / d when d divides every term of a; else None."""
+    q, rest = _split(a, d)
+    return q if rest == 0 else None
+
+
+def simplify(e: Expr, r: Ranges) -> Expr:
+    """Apply the rewrites bottom-up until nothing changes."""
+    if e.is_Integer or e.is_Symbol:
+        return e
+    if not e.has(FloorDiv, Mod):
+        return sympy.expand(e)
+    args = [simplify(a, r) for a in e.args]
+    rebuilt = e.func(*args)
+    if isinstance(rebuilt, FloorDiv):
+        return _floordiv(rebuilt.args[0], rebuilt.args[1], r)
+    if isinstance(rebuilt, Mod):
+        return _mod(rebuilt.args[0], rebuilt.args[1], r)
+    rebuilt = sympy.expand(rebuilt) if rebuilt.is_Mul or rebuilt.is_Add or rebuilt.is_Pow else rebuilt
+    return _recombine(rebuilt, r) if rebuilt.is_Add else rebuilt
+
+
+def _within(rest: Expr, d: Expr, r: Ranges) -> bool:
+    lo, hi = bounds(rest, r)
+    return lo is not None and hi is not None and nonnegative(lo, r) and less(hi, d, r)
+
+
+def _floordiv(a: Expr, d: Expr, r: Ranges) -> Expr:
+    quotient, rest = _split(a, d)
+    if _within(rest, d, r):
+        return quotient
+    small = _common(rest, d)
+    if small is not None:
+        return quotient + _floordiv(small[0], small[1], r)
+    if isinstance(rest, FloorDiv) and positive(rest.args[1], r) and positive(d, r):
+        return quotient + _floordiv(rest.args[0], rest.args[1] * d, r)
+    if isinstance(rest, Mod):
+        other = exact_quotient(rest.args[1], d)
+        if other is not None:
+            return quotient + _mod(_floordiv(rest.args[0], d, r), other, r)
+    return quotient + FloorDiv(rest, d)
+
+
+def _mod(a: Expr, d: Expr, r: Ranges) -> Expr:
+    _, rest = _split(a, d)
+    if _within(rest, d, r):
+        return rest
+    small = _common(rest, d)
+    if small is not None and small[2] is not None:
+        return sympy.expand(small[2] * _mod(small[0], small[1], r))
+    if isinstance(rest, Mod) and exact_quotient(rest.args[1], d) is not None:
+        return _mod(rest.args[0], d, r)
+    return Mod(rest, d)
+
+
+def _common(rest: Expr, d: Expr) -> tuple[Expr, Expr, Expr] | None:
+    """Divide ``rest`` and ``d`` by an integer g > 1 that divides d, dropping a remainder in [0, g)."""
+    if not d.is_Integer or not rest.is_Add and not rest.is_Mul:
+        return None
+    g = int(d)
+    for term in sympy.Add.make_args(rest):
+        coefficient = term.as_coeff_Mul()[0]
+        if not coefficient.is_Integer:
+            return None
+        g = int(sympy.igcd(g, coefficient))
+    if g <= 1:
+        return None
+    return sympy.expand(rest / g), sympy.Integer(int(d) // g), sympy.Integer(g)
+
+
+def _recombine(e: Expr, r: Ranges) -> Expr:
+    """d*floordiv(x, d) + mod(x, d) -> x, for any common factor."""
+    for term in sympy.Add.make_args(e):
+        coefficient, inner = term.as_coeff_Mul()
+        if isinstance(inner, Mod):
+            x, d = inner.args
+            partner = sympy.expand(coefficient * d * FloorDiv(x, d))
+            if partner in sympy.Add.make_args(e):
+                return simplify(sympy.expand(e - term - partner + coefficient * x), r)
+    return e

@@ -1,0 +1,192 @@
+"""The lowering door: the only file that asks Inductor what an ATen op means as loops.
+
+``GraphLowering`` runs on a region's sub-graph with *every node realised*, so that each FX node becomes one loop (views stay
+free) and no fusion heuristic of a particular release shows through.  What leaves this file is plain data: ranges, layouts, and
+for each loop a ``replay`` function that feeds its scalar ops, one by one, to a handler of ours.
+
+Note [One lowering for all devices]: Inductor lowers the same op differently for CPU and CUDA.  The sub-graph that comes in here
+always speaks of CPU tensors (``fx_bridge`` rewrites it), and the few backend features that lowerings ask about are answered by
+``_FEATURES``; what CI tests on a CPU is therefore what a GPU runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sympy
+import torch
+from torch._inductor import config as inductor_config
+from torch._inductor import ir as inductor_ir
+from torch._inductor.codegen.common import BackendFeature
+from torch._inductor.exc import LoweringException
+from torch._inductor.graph import GraphLowering
+from torch._inductor.lowering import fallbacks, lowerings
+from torch._inductor.virtualized import V
+
+from ..errors import Unsupported
+
+_LOOP_CONFIG = {
+    "split_reductions": False,
+    "unroll_reductions_threshold": 1,
+    "force_pointwise_cat": True,
+    "comprehensive_padding": False,
+    "implicit_fallbacks": False,
+    "cpp.fallback_scatter_reduce_sum": False,
+}
+_FEATURES = (BackendFeature.SCAN, BackendFeature.TUPLE_REDUCTION, BackendFeature.INPLACE_BUFFERS)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Strided memory of ``dtype``: sizes, strides and offset in elements, as Inductor's sympy expressions."""
+
+    dtype: torch.dtype
+    size: tuple[sympy.Expr, ...]
+    stride: tuple[sympy.Expr, ...]
+    offset: sympy.Expr
+
+
+@dataclass(frozen=True)
+class Loop:
+    """``for iter in ranges: for red in reduce_ranges: body``; writes ``target`` (another loop's buffer when it mutates one)."""
+
+    name: str
+    target: str
+    layout: Layout
+    ranges: tuple[sympy.Expr, ...]
+    reduce_ranges: tuple[sympy.Expr, ...]
+    node: str
+    replay: Callable[[Any, Sequence[sympy.Symbol], Sequence[sympy.Symbol]], None]
+
+
+@dataclass(frozen=True)
+class Output:
+    """Where an output of the sub-graph lives: a loop's buffer or an input, seen through ``layout``."""
+
+    buffer: str
+    layout: Layout
+
+
+@dataclass(frozen=True)
+class LoweredGraph:
+    """All loops of a sub-graph in program order; ``inputs`` are its tensor placeholders by name."""
+
+    inputs: dict[str, Layout]
+    loops: tuple[Loop, ...]
+    outputs: tuple[Output, ...]
+    lower_bounds: dict[str, int]
+
+
+class LoopRefused(Exception):
+    """A node of the sub-graph is not loops: carries the node's name and the reason."""
+
+    def __init__(self, node: str, reason: Unsupported) -> None:
+        super().__init__(f"{node}: {reason.code}: {reason.detail}")
+        self.node = node
+        self.reason = reason
+
+
+def has_loop_lowering(target: object) -> bool:
+    """Whether Inductor registers a lowering of its own for this overload (a fallback to ATen does not count)."""
+    return target in lowerings and target not in fallbacks
+
+
+class _EveryNodeRealised(GraphLowering):
+    """One loop per FX node; remembers which node made which operation."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.made_by: dict[str, str] = {}
+        self.get_backend_features = lambda device: set(_FEATURES)  # an attribute in the base class, not a method
+
+    def run_node(self, n: torch.fx.Node) -> object:
+        before = len(self.operations)
+        result = super().run_node(n)
+        for box in result if isinstance(result, (tuple, list)) else (result,):
+            if isinstance(box, inductor_ir.TensorBox) and isinstance(box.data, inductor_ir.StorageBox):
+                box.realize()
+        for op in self.operations[before:]:
+            self.made_by[op.get_name()] = n.name
+            if not isinstance(op, inductor_ir.ComputedBuffer):
+                raise LoopRefused(n.name, Unsupported("not-a-loop", f"{n.target} lowers to {type(op).__name__}"))
+        return result
+
+    def create_deferred_runtime_asserts(self, n: Any, new_unbacked_defs: Any) -> None:
+        """The graph around the region already asserts these."""
+
+
+@contextlib.contextmanager
+def _lowering_context(graph: GraphLowering, fake_mode: Any) -> Iterator[None]:
+    with V.set_fake_mode(fake_mode), V.set_graph_handler(graph), V.set_extern_kernel_nodes([]):
+        yield
+
+
+def with_handler(handler: Any, body: Callable[[], Any]) -> Any:
+    """Run ``body`` with ``handler`` receiving its scalar ops."""
+    with V.set_ops_handler(handler):
+        return body()
+
+
+def lower_graph(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], fake_mode: Any) -> LoweredGraph:
+    """Lower ``gm`` (placeholders and nodes carry CPU fake tensors in ``meta["val"]``) to loops.
+
+    Raises:
+        LoopRefused: naming the first node that is not purely loops.
+    """
+    graph = _EveryNodeRealised(gm, example_inputs=example_inputs, shape_env=fake_mode.shape_env, is_inference=True)
+    with inductor_config.patch(_LOOP_CONFIG), _lowering_context(graph, fake_mode):
+        try:
+            graph.run(*example_inputs)
+        except LoweringException as error:
+            node = getattr(graph.current_node, "name", "?")
+            if isinstance(error.__cause__, LoopRefused):
+                raise error.__cause__ from error
+            raise LoopRefused(node, Unsupported("lowering-failed", str(error).splitlines()[0])) from error
+        loops = tuple(loop for op in graph.operations if (loop := _loop(op, graph)) is not None)
+        outputs = tuple(_output(o, graph) for o in graph.graph_outputs)
+    if graph.constants:
+        name = next(iter(graph.constants))
+        raise LoopRefused(graph.made_by.get(name, "?"), Unsupported("constant-tensor", "a constant tensor made by a lowering"))
+    inputs = {name: _layout(box.get_layout(), box) for name, box in graph.graph_inputs.items() if isinstance(box, inductor_ir.TensorBox)}
+    return LoweredGraph(inputs, loops, outputs, _lower_bounds(fake_mode.shape_env))
+
+
+def _lower_bounds(shape_env: Any) -> dict[str, int]:
+    bounds = {}
+    for symbol, value_range in ({} if shape_env is None else shape_env.var_to_range).items():
+        bounds[symbol.name] = max(0, int(value_range.lower)) if value_range.lower.is_finite else 0
+    return bounds
+
+
+def _layout(layout: Any, node: Any) -> Layout:
+    return Layout(node.get_dtype(), tuple(map(sympy.sympify, layout.size)), tuple(map(sympy.sympify, layout.stride)), sympy.sympify(layout.offset))
+
+
+def _loop(op: Any, graph: _EveryNodeRealised) -> Loop | None:
+    op.decide_layout()
+    layout = op.get_layout()
+    target = op.get_name()
+    if isinstance(layout, inductor_ir.MutationLayoutSHOULDREMOVE):
+        target = layout.get_buffer().get_name()
+        layout = layout.real_layout()
+    numel = sympy.Mul(*op.get_size(), *getattr(op.data, "reduction_ranges", ()))
+    if numel == 0:  # nothing to compute; asking for its body would raise
+        return None
+    (ranges, reduce_ranges), body, _ = op.get_default_sizes_body()
+
+    def replay(handler: Any, iteration: Sequence[sympy.Symbol], reduction: Sequence[sympy.Symbol]) -> None:
+        with V.set_graph_handler(graph), V.set_ops_handler(handler):
+            body(list(iteration), list(reduction))
+
+    name = op.get_name()
+    return Loop(name, target, _layout(layout, op), tuple(ranges), tuple(reduce_ranges), graph.made_by.get(name, "?"), replay)
+
+
+def _output(node: Any, graph: _EveryNodeRealised) -> Output:
+    layout = node.get_layout()
+    if isinstance(layout, inductor_ir.MutationLayoutSHOULDREMOVE):
+        layout = layout.real_layout()
+    return Output(node.get_name(), _layout(layout, node))

@@ -1,0 +1,122 @@
+"""A region's sub-graph -> ``TileProgram``: the door's loops as nests over named buffers, outputs bound or copied."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import fx
+
+from ..errors import UnsupportedError
+from ..ir.index import Expr, symbol
+from ..ir.simplify import Ranges, simplify
+from ..ir.tile_ir import Axis, Buffer, Load, LoopNest, Size, Store, TileProgram, compute_dtype
+from .from_loops import convert, to_buffer, to_nest
+from .inductor_loops import Layout, LoopRefused, LoweredGraph, Output, lower_graph
+
+
+def lower_region(name: str, module: fx.GraphModule, example_inputs: Sequence[Any], fake_mode: Any, outputs: Sequence[str],
+                 output_layouts: Sequence[tuple[Sequence[Any], Sequence[Any]]], hints: Mapping[str, int]) -> TileProgram:  # fmt: skip
+    """The tile program of a sub-graph.
+
+    ``outputs`` names its results; ``output_layouts`` gives the (shape, strides) in which each must be written.
+
+    Raises:
+        LoopRefused: naming a node that is not loops, or whose loops use something outside the IR.
+    """
+    lowered = lower_graph(module, example_inputs, fake_mode)
+    bound = _bind_outputs(lowered, outputs, output_layouts)
+    buffers = {n: to_buffer(n, layout, "in") for n, layout in lowered.inputs.items()}
+    for loop in lowered.loops:
+        if loop.target == loop.name:
+            buffers[loop.name] = _named(loop.node, lambda loop=loop: to_buffer(loop.name, loop.layout))
+    dtypes = {n: b.dtype for n, b in buffers.items()}
+    nests = [
+        _named(loop.node, lambda loop=loop, k=k: to_nest(loop, f"n{k}", dtypes, lowered.lower_bounds)) for k, loop in enumerate(lowered.loops)
+    ]
+    for position, (result, output) in enumerate(zip(outputs, lowered.outputs, strict=True)):
+        if position not in bound:
+            source = buffers[output.buffer]
+            buffers[result] = _output_buffer(result, output, output_layouts[position])
+            nests.append(_copy_nest(f"n{len(nests)}", source, output, buffers[result], lowered.lower_bounds))
+    renamed = {output.buffer: outputs[k] for k, output in enumerate(lowered.outputs) if k in bound}
+    nests = [_rename(n, renamed) for n in nests]
+    final = tuple(
+        Buffer(renamed.get(b.name, b.name), b.dtype, b.shape, b.stride, "out" if b.name in renamed or b.name in outputs else b.kind)
+        for b in buffers.values()
+    )
+    return TileProgram(name, _sizes(final, nests, lowered.lower_bounds, hints), final, tuple(nests))
+
+
+def _named(node: str, make: Any) -> Any:
+    try:
+        return make()
+    except UnsupportedError as error:
+        raise LoopRefused(node, error.reason) from error
+
+
+def _layout_equals(layout: Layout, shape: Sequence[Any], stride: Sequence[Any]) -> bool:
+    if layout.offset != 0 or len(layout.size) != len(shape):
+        return False
+    pairs = zip(layout.size, layout.stride, shape, stride, strict=True)
+    return all(convert(n) == as_expr(want) and (n == 1 or convert(s) == as_expr(step)) for n, s, want, step in pairs)
+
+
+def as_expr(size: Any) -> Expr:
+    """A Python int or SymInt as an index expression."""
+    import sympy
+
+    return sympy.Integer(size) if isinstance(size, int) else convert(size.node.expr)
+
+
+def _bind_outputs(lowered: LoweredGraph, outputs: Sequence[str], layouts: Sequence[tuple[Sequence[Any], Sequence[Any]]]) -> set[int]:
+    """Positions of outputs that are a loop's buffer as it stands, each buffer taken once."""
+    taken: set[str] = set()
+    bound: set[int] = set()
+    made = {loop.name for loop in lowered.loops if loop.target == loop.name}
+    for position, output in enumerate(lowered.outputs):
+        if output.buffer in made and output.buffer not in taken and _layout_equals(output.layout, *layouts[position]):
+            taken.add(output.buffer)
+            bound.add(position)
+    return bound
+
+
+def _output_buffer(name: str, output: Output, layout: tuple[Sequence[Any], Sequence[Any]]) -> Buffer:
+    shape, stride = (tuple(as_expr(e) for e in part) for part in layout)
+    return Buffer(name, output.layout.dtype, shape, stride, "out")
+
+
+def _copy_nest(name: str, source: Buffer, output: Output, target: Buffer, lower: Mapping[str, int]) -> LoopNest:
+    axes = [Axis(f"p{k}", n) for k, n in enumerate(target.shape)]
+    ranges = Ranges({a.name: a.extent for a in axes}, lower)
+    kept = tuple(a for a in axes if a.extent != 1)
+    point = [symbol(a.name) if a.extent != 1 else symbol(a.name) * 0 for a in axes]
+    read = convert(output.layout.offset) + sum((p * convert(s) for p, s in zip(point, output.layout.stride, strict=True)), symbol("p") * 0)
+    write = sum((p * s for p, s in zip(point, target.stride, strict=True)), symbol("p") * 0)
+    dtype = compute_dtype(source.dtype)
+    body = (Load(0, dtype, source.name, simplify(read, ranges)), Store(target.name, simplify(write, ranges), 0))
+    return LoopNest(name, kept, (), body, (target.name,))
+
+
+def _rename(nest: LoopNest, renamed: Mapping[str, str]) -> LoopNest:
+    from dataclasses import replace
+
+    def one(stmt: Any) -> Any:
+        buffer = getattr(stmt, "buffer", None)
+        return replace(stmt, buffer=renamed[buffer]) if buffer in renamed else stmt
+
+    return replace(nest, body=tuple(map(one, nest.body)))
+
+
+def _sizes(buffers: Sequence[Buffer], nests: Sequence[LoopNest], lower: Mapping[str, int], hints: Mapping[str, int]) -> tuple[Size, ...]:
+    from ..ir.index import names_in
+    from ..ir.tile_ir import indices
+
+    names: set[str] = set()
+    for b in buffers:
+        names |= {n for e in (*b.shape, *b.stride) for n in names_in(e)}
+    for nest in nests:
+        own = set(nest.extents())
+        names |= {n for e in nest.extents().values() for n in names_in(e)}
+        names |= {n for s in nest.body for e in indices(s) for n in names_in(e)} - own
+    return tuple(Size(n, lower.get(n, 0), hints.get(n, max(8192, lower.get(n, 0)))) for n in sorted(names))

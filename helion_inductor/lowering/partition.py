@@ -1,0 +1,207 @@
+"""Carve convex regions out of a post-grad FX graph.
+
+Note [Levels]: every supported node gets a level such that all supported nodes of one level form one convex region.  A supported
+node's level is the largest of: the levels of its supported inputs, and, for each unsupported input, one more than the level of
+any region that input waits for.  A path that leaves a region through an unsupported node can then only come back at a higher
+level.  Independent work of the whole graph lands in as few regions as the unsupported nodes allow, in one linear walk.
+
+Views belong to no region: a region clones the view chains it reads through, and a view of a region's result stays outside,
+where Inductor makes it free.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import fx
+
+from ..errors import Unsupported
+from ..options import Options
+from .families import LEFT_TO_INDUCTOR, VIEWS, family, overload_name
+from .inductor_loops import has_loop_lowering
+
+_HINTS = {
+    "not-opted-in": "set ops={...: True}",
+    "family": "matmul, attention and convolution are left to Inductor in this version",
+}
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A node left to Inductor: why (``code``), which, what exactly, and what to change if anything."""
+
+    code: str
+    node: str
+    detail: str
+    hint: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.node}: {self.code}: {self.detail}" + (f" ({self.hint})" if self.hint else "")
+
+
+@dataclass(frozen=True)
+class RegionNodes:
+    """Nodes of one region in graph order, its tensor inputs, and the members that the rest of the graph reads."""
+
+    members: tuple[fx.Node, ...]
+    inputs: tuple[fx.Node, ...]
+    outputs: tuple[fx.Node, ...]
+
+
+@dataclass(frozen=True)
+class PartitionPlan:
+    """Regions in level order, and a refusal for every call left out."""
+
+    regions: tuple[RegionNodes, ...]
+    refusals: tuple[Refusal, ...]
+
+    def __str__(self) -> str:
+        lines = [f"region {k}: {' '.join(n.name for n in r.members)}" for k, r in enumerate(self.regions)]
+        return "\n".join(lines + [f"left {r}" for r in self.refusals])
+
+
+def tensors_of(node: fx.Node) -> list[torch.Tensor]:
+    """Fake tensors that a node yields."""
+    value = node.meta.get("val")
+    values = value if isinstance(value, (tuple, list)) else [value]
+    return [v for v in values if isinstance(v, torch.Tensor)]
+
+
+def is_view(node: fx.Node) -> bool:
+    """A view op, or a member of a tuple of views."""
+    if node.op != "call_function":
+        return False
+    if node.target is operator.getitem:
+        return isinstance(node.args[0], fx.Node) and is_view(node.args[0])
+    return node.target in VIEWS
+
+
+def unsupported(node: fx.Node, options: Options) -> Unsupported | None:
+    """Why a call cannot be part of a region; None when it can."""
+    target = node.target
+    if target is operator.getitem:
+        source = node.args[0]
+        return unsupported(source, options) if isinstance(source, fx.Node) else Unsupported("not-an-op", "getitem of a constant")
+    if not isinstance(target, torch._ops.OpOverload) or target.namespace not in ("aten", "prims"):
+        return Unsupported("not-an-op", f"{target} is not an aten or prims op")
+    kind = family(target)
+    if kind in LEFT_TO_INDUCTOR:
+        return Unsupported("family", f"{kind}: {overload_name(target)}")
+    if (chosen := options.op_choice(_names(node), (kind,))) is False:
+        return Unsupported("not-opted-in", f"{overload_name(target)} is switched off by the option ops")
+    if chosen is None and target is torch.ops.prims.inductor_seeds.default:
+        return Unsupported("no-lowering", "the seeds of a graph are drawn once, by the graph")
+    if target._schema.is_mutable:
+        return Unsupported("mutation", f"{overload_name(target)} writes to an argument")
+    if not has_loop_lowering(target):
+        return Unsupported("no-lowering", f"{overload_name(target)} has no loop lowering")
+    return _bad_values(node)
+
+
+def _names(node: fx.Node) -> list[str]:
+    original = node.meta.get("original_aten")
+    return [overload_name(node.target)] + ([overload_name(original)] if original is not None else [])
+
+
+def _bad_values(node: fx.Node) -> Unsupported | None:
+    results = tensors_of(node)
+    if not results:
+        return Unsupported("not-a-tensor", "yields no tensor")
+    if node.meta.get("unbacked_bindings"):
+        return Unsupported("data-dependent", "its size depends on data")
+    devices = {t.device for t in results}
+    for source in node.all_input_nodes:
+        devices |= {t.device for t in tensors_of(source)}
+        if isinstance(source.meta.get("val"), (torch.SymFloat, torch.SymBool)):
+            return Unsupported("symbolic-scalar", "an argument is a symbolic float or bool")
+    if len(devices) > 1:
+        return Unsupported("mixed-devices", f"touches {', '.join(sorted(map(str, devices)))}")
+    for t in [*results, *(t for s in node.all_input_nodes for t in tensors_of(s))]:
+        if t.dtype.is_complex or t.layout is not torch.strided or t.is_quantized:
+            return Unsupported("dtype", f"{t.dtype} {t.layout} is not computed in kernels")
+    if any(isinstance(n, int) and n == 0 for t in results for n in t.shape):
+        return Unsupported("empty", "has no elements")
+    return None
+
+
+def partition(graph: fx.Graph, options: Options, refused: Mapping[str, Unsupported], devices: Iterable[str]) -> PartitionPlan:
+    """Regions of ``graph`` on ``devices`` (types). ``refused`` adds reasons found by trying to lower, by node name."""
+    level: dict[fx.Node, int] = {}
+    ready: dict[fx.Node, int] = {}
+    refusals: list[Refusal] = []
+    wanted = set(devices)
+    for node in graph.nodes:
+        sources = node.all_input_nodes
+        if node.op != "call_function":
+            ready[node] = max((ready.get(s, 0) for s in sources), default=0)
+            continue
+        waits = max((level[s] + 1 if s in level else ready[s] for s in sources), default=0)
+        if is_view(node):
+            inner = sources[0]
+            ready[node] = waits
+            if inner in level:
+                level[node] = level[inner]
+            continue
+        reason = _reason(node, options, refused, wanted)
+        if reason is not None:
+            ready[node] = waits
+            if tensors_of(node) or node.target is not operator.getitem:
+                refusals.append(Refusal(reason.code, node.name, reason.detail, _HINTS.get(reason.code, "")))
+            continue
+        level[node] = max((level[s] if s in level else ready[s] for s in sources), default=0)
+        ready[node] = level[node] + 1
+    regions: dict[tuple[int, torch.device], list[fx.Node]] = {}
+    for node, at in level.items():
+        if not is_view(node):
+            regions.setdefault((at, tensors_of(node)[0].device), []).append(node)
+    ordered = sorted(regions, key=lambda k: (k[0], str(k[1])))
+    return PartitionPlan(tuple(_region(regions[k]) for k in ordered), tuple(refusals))
+
+
+def _reason(node: fx.Node, options: Options, refused: Mapping[str, Unsupported], devices: set[str]) -> Unsupported | None:
+    source = node.args[0] if node.target is operator.getitem else node
+    name = source.name if isinstance(source, fx.Node) else node.name
+    if name in refused:
+        return refused[name]
+    if node.name in refused:
+        return refused[node.name]
+    reason = unsupported(node, options)
+    if reason is None and tensors_of(node)[0].device.type not in devices:
+        return Unsupported("device", f"no kernels are made for {tensors_of(node)[0].device}")
+    return reason
+
+
+def view_source(node: fx.Node) -> fx.Node:
+    """The node behind a chain of views."""
+    while is_view(node):
+        source = node.args[0]
+        assert isinstance(source, fx.Node)
+        node = source
+    return node
+
+
+def _region(members: Sequence[fx.Node]) -> RegionNodes:
+    inside = set(members)
+    inputs: dict[fx.Node, None] = {}
+    outputs = []
+    for node in members:
+        for source in node.all_input_nodes:
+            root = view_source(source) if tensors_of(source) else source
+            if root not in inside and tensors_of(root):
+                inputs[root] = None
+        if isinstance(node.meta.get("val"), torch.Tensor) and _escapes(node, inside):
+            outputs.append(node)
+    return RegionNodes(tuple(members), tuple(inputs), tuple(outputs))
+
+
+def _escapes(node: fx.Node, inside: set[fx.Node]) -> bool:
+    """Whether a call outside the region, or the graph's output, reads ``node``, directly or through views."""
+    for user in node.users:
+        if user in inside:
+            continue
+        if not is_view(user) or _escapes(user, inside):
+            return True
+    return False

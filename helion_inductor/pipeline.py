@@ -1,0 +1,125 @@
+"""The compiler on one page: a region's sub-graph in, a generated module out.
+
+    fx.GraphModule --lower--> TileProgram --inline, fuse, collapse, in-place--> TileProgram
+                   --schedule--> KernelSchedule, ... --generate--> RegionSource
+
+Inlining comes before fusing, for it removes the intermediates that would keep two nests apart; axes are collapsed after fusing,
+because fusing matches axes one by one; storage is shared last, when it is known which nest reads an input when.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from torch import fx
+
+from .codegen.triton_host import RegionSource, region_source
+from .ir.rewrite import collapse_axes, cse, dce
+from .ir.schedule_ir import KernelSchedule
+from .ir.tile_ir import TileProgram
+from .ir.verify import verify_program, verify_schedules
+from .lowering.lower import lower_region
+from .options import Options
+from .scheduling.fuse_vertical import FusionDecision, fuse_vertical
+from .scheduling.in_place import InPlaceDecision, grant_in_place
+from .scheduling.inline import inline_producers
+from .scheduling.persistent import build_schedules
+from .scheduling.tile_sizes import TileTarget, reach
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class RegionInput:
+    """What the compiler needs of a region: its sub-graph on CPU fake tensors, and how its results are named and laid out."""
+
+    name: str
+    module: fx.GraphModule
+    example_inputs: Sequence[Any]
+    fake_mode: Any
+    outputs: tuple[str, ...]
+    output_layouts: tuple[tuple[Sequence[Any], Sequence[Any]], ...]
+    hints: Mapping[str, int]
+    in_place: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class StageRecord:
+    """One stage or pass: its name, how long it took in seconds, and its result as text."""
+
+    name: str
+    seconds: float
+    text: str
+
+
+@dataclass(frozen=True)
+class CompiledRegion:
+    """Everything known about a compiled region. ``inputs`` and ``outputs`` name the buffers behind ``run``'s arguments."""
+
+    key: str
+    lowered: TileProgram
+    program: TileProgram
+    schedules: tuple[KernelSchedule, ...]
+    source: RegionSource
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    decisions: tuple[FusionDecision, ...]
+    in_place: tuple[InPlaceDecision, ...]
+    stages: tuple[StageRecord, ...]
+
+
+class _Timer:
+    """Runs stages one after another, keeping the time and text of each."""
+
+    def __init__(self) -> None:
+        self.records: list[StageRecord] = []
+
+    def run(self, name: str, stage: Callable[[], T], text: Callable[[T], object] = str) -> T:
+        start = time.perf_counter()
+        result = stage()
+        self.records.append(StageRecord(name, time.perf_counter() - start, str(text(result))))
+        return result
+
+
+def compile_region(region: RegionInput, options: Options, target: TileTarget) -> CompiledRegion:
+    """All stages, each checked.
+
+    Raises:
+        LoopRefused: when a node of the region turns out not to be loops.
+        VerifyError: a bug of ours, with the neighbourhood.
+    """
+    timer = _Timer()
+    lowered = timer.run("lower", lambda: lower_region(
+        region.name, region.module, region.example_inputs, region.fake_mode, region.outputs, region.output_layouts, region.hints))
+    verify_program(lowered)
+    program = timer.run("inline", lambda: inline_producers(lowered))
+    verify_program(program)
+    program, decisions = timer.run("fuse", lambda: fuse_vertical(program), lambda r: r[0])
+    verify_program(program)
+    program = timer.run("collapse", lambda: collapse(program))
+    wanted = tuple(pair for pair in region.in_place if pair[1] in program.by_name())
+    program, in_place = timer.run("in place", lambda: grant_in_place(program, wanted), lambda r: r[0])
+    verify_program(program)
+    schedules = timer.run("schedule", lambda: build_schedules(
+        program, target, pid_type=options.pid_type, sm_multiplier=options.num_sm_multiplier, num_warps=options.num_warps,
+        num_stages=options.num_stages, block_sizes=options.block_sizes, share=options.cross_loop != "off",
+    ), lambda r: "\n".join(map(str, r)))  # fmt: skip
+    verify_schedules(schedules, program)
+    overwritten = {b.aliases for b in program.buffers if b.aliases is not None}
+    inputs = tuple(b.name for b in program.buffers if b.kind == "in" and b.name not in overwritten)
+    reaches = {n.name: reach(n, program) for n in program.nests}
+    source = timer.run("generate", lambda: region_source("", program, schedules, inputs, region.outputs, reaches), lambda r: r.module)
+    key = hashlib.sha256(source.module.encode()).hexdigest()[:32]
+    return CompiledRegion(key, lowered, program, schedules, source, inputs, region.outputs, decisions, in_place, tuple(timer.records))
+
+
+def collapse(program: TileProgram) -> TileProgram:
+    """Fewest axes per nest, without repeated or unused values, and without buffers that nothing touches."""
+    nests = tuple(dce(cse(collapse_axes(n, program.lower()))) for n in program.nests)
+    touched = {b for n in nests for b in (*n.reads(), *n.writes())}
+    buffers = tuple(b for b in program.buffers if b.kind != "temp" or b.name in touched)
+    return replace(program, nests=nests, buffers=buffers)

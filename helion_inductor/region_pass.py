@@ -1,0 +1,130 @@
+"""The pass over one post-grad graph: partition, compile each region, keep what pays, put the calls in place."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+from .errors import Unsupported
+from .fx_bridge import (
+    SubGraph,
+    dense_like,
+    ensure_symbols,
+    fake_mode_of,
+    in_place_candidates,
+    replace_region,
+    sort_graph,
+    sub_graph,
+    symbol_hints,
+)
+from .lowering.inductor_loops import LoopRefused
+from .lowering.partition import PartitionPlan, Refusal, RegionNodes, partition
+from .options import Options
+from .pipeline import CompiledRegion, RegionInput, compile_region
+from .report import GraphReport, RegionReport
+from .scheduling.cost import region_pays
+from .scheduling.tile_sizes import TileTarget
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class PassSettings:
+    """What the pass needs of its surroundings: options, device kinds it makes kernels for, and tile targets by device."""
+
+    options: Options
+    devices: frozenset[str]
+    target: Callable[[torch.device], TileTarget]
+
+
+@dataclass(frozen=True)
+class PlannedRegion:
+    nodes: RegionNodes
+    graph: SubGraph
+    compiled: CompiledRegion
+    in_place: dict[str, fx.Node]
+    taken: bool
+    reason: str
+
+
+def plan_graph(name: str, graph: fx.Graph, settings: PassSettings) -> tuple[list[PlannedRegion], GraphReport]:
+    """Compile all regions of ``graph``, leaving it as it is. Nodes that turn out not to be loops are refused, and the rest is
+    carved anew, until every region compiles."""
+    options = settings.options
+    refused: dict[str, Unsupported] = {}
+    calls = sum(n.op == "call_function" for n in graph.nodes)
+    if options.regions == "none" or fake_mode_of(graph) is None:
+        reason = "regions is 'none'" if options.regions == "none" else "the graph holds no fake tensors"
+        left = tuple(Refusal("not-opted-in", n.name, reason) for n in graph.find_nodes(op="call_function"))
+        return [], GraphReport(name, calls, (), left)
+    done: dict[tuple[str, ...], PlannedRegion] = {}
+    while True:
+        plan = partition(graph, options, refused, settings.devices)
+        found: dict[str, Unsupported] = {}
+        planned: list[PlannedRegion] = []
+        for number, region in enumerate(plan.regions):
+            member_names = tuple(n.name for n in region.members)
+            try:
+                if member_names not in done:
+                    done[member_names] = _compile(f"{name}_{number}", graph, region, settings)
+                planned.append(done[member_names])
+            except LoopRefused as refusal:
+                names = [refusal.node] if refusal.node in member_names else list(member_names)
+                found.update({n: refusal.reason for n in names})
+        if not found:
+            return planned, _report(name, calls, planned, plan)
+        refused |= found
+
+
+def _report(name: str, calls: int, planned: list[PlannedRegion], plan: PartitionPlan) -> GraphReport:
+    regions = tuple(RegionReport(p.compiled, tuple(n.name for n in p.nodes.members), p.taken, p.reason) for p in planned)
+    unpaid = [Refusal("does-not-pay", n.name, p.reason, "regions='all' takes it anyway") for p in planned if not p.taken for n in p.nodes.members]
+    return GraphReport(name, calls, regions, (*plan.refusals, *unpaid))
+
+
+def _compile(name: str, graph: fx.Graph, region: RegionNodes, settings: PassSettings) -> PlannedRegion:
+    sub = sub_graph(region)
+    outputs = tuple(f"{o.name}_out" for o in region.outputs)
+    wanted = in_place_candidates(graph, region)
+    by_name = dict(zip(region.outputs, outputs, strict=True))
+    pairs = tuple((by_name[o], target.name) for o, target in wanted.items())
+    layouts = tuple(dense_like(o.meta["val"]) for o in region.outputs)
+    extra = tuple(t for t in wanted.values() if t not in region.inputs)
+    compiled = compile_region(
+        RegionInput(name, sub.module, sub.example_inputs(), sub.fake_mode, outputs, layouts, symbol_hints(sub), pairs),
+        settings.options, settings.target(sub.device),
+    )  # fmt: skip
+    granted = {d.output: d.target for d in compiled.in_place if d.granted}
+    unread = {by_name[o]: t for o, t in wanted.items() if t in extra and _same_layout(o, t)}
+    targets = {o: t for o, t in wanted.items() if by_name[o] in granted or by_name[o] in unread}
+    taken, reason = True, ""
+    if settings.options.regions == "auto" and not settings.target(sub.device).interpreter:
+        taken, reason = region_pays(compiled.program, compiled.schedules)
+    return PlannedRegion(region, sub, compiled, {o.name: t for o, t in targets.items()}, taken, reason)
+
+
+def _same_layout(a: fx.Node, b: fx.Node) -> bool:
+    x, y = a.meta["val"], b.meta["val"]
+    return x.dtype == y.dtype and tuple(x.shape) == tuple(y.shape) and tuple(x.stride()) == tuple(y.stride())
+
+
+def rewrite_graph(graph: fx.Graph, planned: list[PlannedRegion], op: Any) -> None:
+    """Replace every taken region by its call."""
+    moved: dict[fx.Node, fx.Node] = {}
+    for plan in planned:
+        if not plan.taken:
+            continue
+        compiled = plan.compiled
+        ensure_symbols(graph, [s.name for s in compiled.program.sizes])
+        by_name = {n.name: moved.get(n, n) for n in plan.nodes.inputs}
+        inputs = [by_name[n] for n in compiled.inputs]
+        targets = {o: plan.in_place[o.name] for o in plan.nodes.outputs if o.name in plan.in_place}
+        moved |= replace_region(graph, plan.nodes, compiled.key, inputs, targets, [s.name for s in compiled.program.sizes], op)
+    sort_graph(graph)
+    graph.eliminate_dead_code()
+    graph.lint()

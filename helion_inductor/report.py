@@ -1,0 +1,132 @@
+"""What the compiler did and why: one :class:`Report` over all graphs of a compilation."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .ir.schedule_ir import KernelSchedule
+from .lowering.partition import Refusal
+from .pipeline import CompiledRegion
+from .runtime.precompile import KernelRequest, Resources, compile_offline_many
+from .scheduling.fuse_vertical import FusionDecision
+from .signatures import kernel_request
+
+
+@dataclass(frozen=True)
+class KernelReport:
+    """One kernel of a region: its name, schedule, and the text of the module it is in."""
+
+    name: str
+    schedule: KernelSchedule
+    source: str
+    region: CompiledRegion
+
+    def request(self, path: str, target: str = "sm_90") -> KernelRequest:
+        """How to compile this kernel offline from its module at ``path``."""
+        return kernel_request(self.region.source, self.region.program, self.schedule, self.name, path, target)
+
+    def resources(self, target: str = "sm_90") -> Resources:
+        """Registers, stack, spills and shared memory after compiling for ``target``, without a device."""
+        import tempfile
+
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "module.py"
+            path.write_text(self.source)
+            result = compile_offline_many([self.request(str(path), target)])[0]
+        if not isinstance(result, Resources):
+            raise RuntimeError(f"{self.name} does not compile for {target}: {result}")
+        return result
+
+
+@dataclass(frozen=True)
+class RegionReport:
+    """A region that was compiled; ``taken`` unless ``reason`` says why it stayed with Inductor."""
+
+    compiled: CompiledRegion
+    nodes: tuple[str, ...]
+    taken: bool
+    reason: str
+
+    def kernels(self) -> tuple[KernelReport, ...]:
+        region = self.compiled
+        return tuple(
+            KernelReport(k.name, s, region.source.module, region) for k, s in zip(region.source.kernels, region.schedules, strict=True)
+        )
+
+
+@dataclass(frozen=True)
+class GraphReport:
+    """One graph that Inductor compiled: its calls, its regions, and what was left."""
+
+    name: str
+    calls: int
+    regions: tuple[RegionReport, ...]
+    refusals: tuple[Refusal, ...]
+
+
+@dataclass
+class Report:
+    """Grows by one :class:`GraphReport` per compiled graph (inference, or forward and backward)."""
+
+    graphs: list[GraphReport] = field(default_factory=list)
+
+    @property
+    def regions(self) -> tuple[RegionReport, ...]:
+        return tuple(r for g in self.graphs for r in g.regions if r.taken)
+
+    @property
+    def kernels(self) -> tuple[KernelReport, ...]:
+        return tuple(k for r in self.regions for k in r.kernels())
+
+    @property
+    def refusals(self) -> tuple[Refusal, ...]:
+        return tuple(r for g in self.graphs for r in g.refusals)
+
+    @property
+    def decisions(self) -> tuple[FusionDecision, ...]:
+        return tuple(d for g in self.graphs for r in g.regions for d in r.compiled.decisions)
+
+    def nest_count(self) -> int:
+        return sum(len(r.compiled.program.nests) for r in self.regions)
+
+    def refusal_counts(self) -> Counter[str]:
+        """Refused calls by reason."""
+        return Counter(f"{r.code}: {r.detail}" if r.code == "family" else r.code for r in self.refusals)
+
+    def __str__(self) -> str:
+        lines: list[str] = []
+        for graph in self.graphs:
+            lines.append(f"graph {graph.name}: {graph.calls} calls, {sum(r.taken for r in graph.regions)} regions, {len(graph.refusals)} calls left")
+            for region in graph.regions:
+                compiled = region.compiled
+                state = "taken" if region.taken else f"left: {region.reason}"
+                lines.append(
+                    f"  region {compiled.key[:12]}: {len(region.nodes)} calls, {len(compiled.lowered.nests)} loops, "
+                    f"{len(compiled.program.nests)} nests, {len(compiled.schedules)} kernels, {state}"
+                )
+                lines += [f"    {k.name}: {len(k.schedule.tasks())} tasks, {k.schedule.pid_type}" for k in region.kernels()]
+            lines += [f"  left {r}" for r in graph.refusals]
+        return "\n".join(lines)
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the report and, per region, every stage and the generated module. Returns the folder."""
+        root = Path(folder)
+        root.mkdir(parents=True, exist_ok=True)
+        (root / "report.txt").write_text(str(self) + "\n")
+        for graph in self.graphs:
+            for region in graph.regions:
+                save_region(region.compiled, root / f"{graph.name}_{region.compiled.key[:12]}")
+        return root
+
+
+def save_region(region: CompiledRegion, folder: Path) -> None:
+    """One file per stage, the decisions, and the module."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, stage in enumerate(region.stages):
+        (folder / f"{number}_{stage.name.replace(' ', '_')}.txt").write_text(f"# {stage.seconds * 1e3:.1f} ms\n{stage.text}\n")
+    decisions: Sequence[object] = (*region.decisions, *region.in_place)
+    (folder / "decisions.txt").write_text("".join(f"{d}\n" for d in decisions))
+    (folder / "module.py").write_text(region.source.module)

@@ -1,0 +1,21 @@
+"""The functions that generated kernels call, imported there as `dl`.
+
+`dl.name` is GPU code, or under Triton's interpreter a torch formula of the same meaning. Which of the two is settled at
+import, as it is for kernels themselves.
+
+- `device_math`: integer and float division, shifts, powers, sign and bit operations, rounding, `narrow` and `widen`
+  between f32 and the shorter floats of memory
+- `device_functions`: elementary and special functions, random numbers
+- `device_reduce`: reductions, what joins their partial results, scans, `device_assert`
+"""
+
+import triton
+
+from helion_inductor.runtime.device_functions import *  # noqa: F403
+from helion_inductor.runtime.device_math import *  # noqa: F403
+from helion_inductor.runtime.device_reduce import *  # noqa: F403
+
+if triton.knobs.runtime.interpret:
+    from helion_inductor.runtime.device_interpret import LIFTED
+
+    globals().update(LIFTED)

@@ -1,0 +1,48 @@
+"""``torch.ops.helion_inductor.run_region``: the one op by which a compiled graph calls a region's kernels.
+
+The op mutates ``outputs`` and returns nothing, so that Inductor allocates, plans and reuses every tensor itself. ``key`` names
+an entry of the kernel store, which a fresh process finds on disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from .kernel_store import KernelStore
+
+NAMESPACE = "helion_inductor"
+SCHEMA = "run_region(str key, Tensor[] inputs, Tensor(a!)[] outputs, SymInt[] sizes) -> ()"
+
+
+class RegionRunner:
+    """Finds and runs region modules; ``locate`` gives the kernel store of the moment."""
+
+    def __init__(self, locate: Callable[[], KernelStore]) -> None:
+        self._locate = locate
+        self._loaded: dict[str, Callable[..., None]] = {}
+
+    def adopt(self, key: str, store: KernelStore) -> None:
+        """Load a region now, so that it keeps running when the store later moves."""
+        self._loaded[key] = store.load(key).run
+
+    def __call__(self, key: str, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], sizes: Sequence[int]) -> None:
+        run = self._loaded.get(key)
+        if run is None:
+            self.adopt(key, self._locate())
+            run = self._loaded[key]
+        run(inputs, outputs, sizes)
+
+    def forget(self) -> None:
+        self._loaded.clear()
+
+
+def define(runner: RegionRunner) -> tuple[Any, torch.library.Library]:
+    """Register the op; the library must be kept alive by the caller. Returns (overload, library)."""
+    library = torch.library.Library(NAMESPACE, "DEF")
+    library.define(SCHEMA, tags=(torch.Tag.needs_exact_strides,))
+    library.impl("run_region", runner, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"{NAMESPACE}::run_region", lambda key, inputs, outputs, sizes: None, lib=library)
+    return torch.ops.helion_inductor.run_region.default, library

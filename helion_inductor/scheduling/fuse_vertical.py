@@ -1,0 +1,266 @@
+"""Join nests that can share one iteration space, so that intermediates stay in registers.
+
+Before::
+
+    nest @a parallel(p0: M) reduce(r0: K)   store s[p0] = reduce sum x[K*p0 + r0]
+    nest @b parallel(p0: M, p1: K)          store y[K*p0 + p1] = x[K*p0 + p1] / s[p0]
+
+After: one nest over ``parallel(p0: M) reduce(r0: K)``; the load of ``s`` is the reduced value itself.
+
+Legal when every element that the later nest reads of the earlier one's stores was produced at the same point of the shared
+axes (or can be recomputed there), and when moving the later nest up (or the earlier one down) crosses no dependence.
+Refused when it would serialise: a large pointwise nest is not run inside a reduction that has only a few rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ..ir.body import flow, remap
+from ..ir.index import Expr, integer, names_in, product, symbol, values_in
+from ..ir.rewrite import cse, dce, next_value, reaxis, shift_values
+from ..ir.simplify import Ranges
+from ..ir.tile_ir import (
+    Atomic,
+    Axis,
+    Buffer,
+    Load,
+    LoopNest,
+    Scan,
+    Stmt,
+    Store,
+    TileProgram,
+    is_value,
+    operands,
+)
+from .dependence import predecessors, storage
+from .domain import common_domain
+from .inline import MAX_BODY, digits, drop_dead, instantiate, invert, through_memory, under_mask
+
+FEW_ROWS = 64
+LONG_ROW = 4096
+RECOMPUTE_BUDGET = 40
+
+
+@dataclass(frozen=True)
+class FusionDecision:
+    """One pair tried: names of the two nests, whether they were joined, and why not."""
+
+    first: str
+    second: str
+    joined: bool
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.first} + {self.second}: {'joined' if self.joined else 'apart: ' + self.reason}"
+
+
+@dataclass(frozen=True)
+class _Refused:
+    reason: str
+
+
+def evaluate_size(e: Expr, hints: Mapping[str, int]) -> int:
+    """``e`` at the hinted sizes."""
+    return int(e.xreplace({s: integer(hints.get(s.name, 1)) for s in e.free_symbols}))
+
+
+def fuse_vertical(program: TileProgram) -> tuple[TileProgram, tuple[FusionDecision, ...]]:
+    """Join nests greedily in program order; see the module docstring."""
+    nests = list(program.nests)
+    decisions: list[FusionDecision] = []
+    failed: dict[tuple[int, int], tuple[LoopNest, LoopNest]] = {}  # holds the nests, so that an id is not used twice
+    position = 1
+    while position < len(nests):
+        for candidate in _candidates(nests, position):
+            pair = (nests[candidate], nests[position])
+            if (id(pair[0]), id(pair[1])) in failed:
+                continue
+            result = join(nests[candidate], nests[position], program)
+            place = _place(nests, candidate, position, program) if isinstance(result, LoopNest) else None
+            reason = result.reason if isinstance(result, _Refused) else "" if place is not None else "a nest between depends on both"
+            decisions.append(FusionDecision(nests[candidate].name, nests[position].name, place is not None, reason))
+            if place is not None and isinstance(result, LoopNest):
+                earlier, later = min(candidate, position), max(candidate, position)
+                del nests[later]
+                del nests[earlier]
+                nests.insert(place if place == earlier else place - 1, result)
+                position = max(earlier - 1, 0)
+                break
+            failed[id(pair[0]), id(pair[1])] = pair
+        position += 1
+    cleaned = drop_dead(nests, program.by_name())
+    return replace(program, nests=tuple(dce(cse(n)) for n in cleaned)), tuple(decisions)
+
+
+def _candidates(nests: Sequence[LoopNest], position: int) -> list[int]:
+    """Earlier nests that ``position`` reads from, nearest first, then those that read what it reads."""
+    nest = nests[position]
+    reads = set(nest.reads())
+    producers = [k for k in range(position - 1, -1, -1) if reads & set(nests[k].writes())]
+    siblings = [k for k in range(position - 1, -1, -1) if k not in producers and _shares_large(nest, nests[k])]
+    return producers + siblings[:4]
+
+
+def _shares_large(a: LoopNest, b: LoopNest) -> bool:
+    """Both read one buffer over all their axes (a whole pass over memory is saved)."""
+    return bool(_wide_reads(a) & _wide_reads(b))
+
+
+def _wide_reads(nest: LoopNest) -> set[str]:
+    names = set(nest.extents())
+    return {s.buffer for s in nest.body if isinstance(s, Load) and len(names) > 0 and names_in(s.index) >= names}
+
+
+def _place(nests: Sequence[LoopNest], first: int, second: int, program: TileProgram) -> int | None:
+    before = predecessors(nests, storage(program))
+    between = range(first + 1, second)
+    if not any(k in before[second] for k in between):
+        return first
+    if not any(first in before[k] for k in between):
+        return second
+    return None
+
+
+def join(a: LoopNest, b: LoopNest, program: TileProgram) -> LoopNest | _Refused:
+    """Nests ``a`` then ``b`` as one, or the reason why not."""
+    if len(a.body) + len(b.body) > MAX_BODY:
+        return _Refused(f"the body would pass {MAX_BODY} statements")
+    if any(isinstance(s, Atomic) for s in (*a.body, *b.body)):
+        return _Refused("atomic updates are not reordered with other work")
+    buffers = program.by_name()
+    written = {s.buffer for s in a.body if isinstance(s, Store)}
+    if set(b.writes()) & (set(a.reads()) | written):
+        return _Refused("the later nest overwrites what the earlier one uses")
+    reason: _Refused = _Refused("iteration spaces do not match")
+    for order in _axis_orders(a, b):
+        common = common_domain(a, b, order)
+        if common is None:
+            continue
+        if (serial := _serialises(a, b, common.parallel, common.reduce, program)) is not None:
+            reason = serial
+            continue
+        moved = [
+            reaxis(n, common.parallel, common.reduce, change, reduced, program.lower())
+            for n, change, reduced in zip((a, b), common.change, common.reduced, strict=True)
+            if all(len(reduced[s.axis]) == 1 for s in n.body if isinstance(s, Scan))
+        ]
+        if len(moved) < 2:
+            continue
+        result = _connect(moved[0], moved[1], written, buffers, program.lower())
+        if isinstance(result, LoopNest):
+            return result
+        reason = result
+    return reason
+
+
+def _axis_orders(a: LoopNest, b: LoopNest) -> list[tuple[Axis, ...]]:
+    """Orders of ``b``'s parallel axes worth trying: as they are, and with those first by which it reads ``a``'s stores."""
+    orders = [b.parallel]
+    written = set(a.writes())
+    for s in b.body:
+        if isinstance(s, Load) and s.buffer in written:
+            mine = [x for x in b.parallel if symbol(x.name) in s.index.free_symbols]
+            radix = [(x, s.index.expand().coeff(symbol(x.name))) for x in mine]
+            if all(c.is_Integer for _, c in radix):
+                mine = [x for x, _ in sorted(radix, key=lambda pair: -int(pair[1]))]
+            rest = [x for x in b.parallel if x not in mine]
+            for order in (tuple(mine + rest), tuple(rest + mine)):
+                if order not in orders:
+                    orders.append(order)
+    return orders
+
+
+def _serialises(a: LoopNest, b: LoopNest, parallel: Sequence[Axis], reduce: Sequence[Axis], program: TileProgram) -> _Refused | None:
+    hints = program.hints()
+    rows = evaluate_size(product(x.extent for x in parallel), hints)
+    length = evaluate_size(product(x.extent for x in reduce), hints)
+    if rows < FEW_ROWS and length > LONG_ROW and not (a.reduce and b.reduce):
+        return _Refused(f"{rows} rows of {length} would run on {rows} programs")
+    return None
+
+
+def _connect(a: LoopNest, b: LoopNest, written: set[str], buffers: Mapping[str, Buffer], lower: Mapping[str, int]) -> LoopNest | _Refused:
+    """Join two nests on equal axes: loads of ``b`` from ``a``'s stores become values."""
+    ranges = Ranges(a.extents(), lower)
+    stores = {s.buffer: s for s in a.body if isinstance(s, Store)}
+    fresh = next_value(a.body) + next_value(b.body)
+    if len(stores) != sum(isinstance(s, Store) for s in a.body):
+        return _Refused("a buffer is stored twice")
+    body: list[Stmt] = list(a.body)
+    rename: dict[int, int] = {}
+    for old in shift_values(b.body, next_value(a.body)):
+        if is_value(old):
+            rename[old.id] = old.id  # type: ignore[union-attr]
+        stmt = remap(old, rename)
+        if isinstance(stmt, Load) and stmt.buffer in written:
+            got = _forward(stmt, stores[stmt.buffer], a, body, buffers[stmt.buffer], ranges, max(fresh, next_value(body)))
+            if isinstance(got, _Refused):
+                return got
+            new, value = got
+            body += new
+            rename[stmt.id] = value
+            continue
+        body.append(stmt)
+    compact = {s.id: k for k, s in enumerate(x for x in body if is_value(x))}  # type: ignore[union-attr]
+    return replace(a, body=tuple(remap(s, compact) for s in body), origins=tuple(dict.fromkeys((*a.origins, *b.origins))))
+
+
+def _forward(load: Load, store: Store, a: LoopNest, body: Sequence[Stmt], buffer: Buffer, ranges: Ranges, first: int) -> tuple[list[Stmt], int] | _Refused:
+    """Statements and value that stand for ``load`` of what ``store`` wrote."""
+    if store.mask is not None:
+        return _Refused(f"{buffer.name} is stored under a mask")
+    out: list[Stmt] = []
+    value = store.value
+    if load.index != store.index:
+        recomputed = _recompute(load, store, a, ranges, first)
+        if isinstance(recomputed, _Refused):
+            return recomputed
+        out, value = recomputed
+    for step in (lambda v, f: through_memory(v, buffer, f), lambda v, f: under_mask(load, v, f)):
+        more, value = step(value, max(first, next_value(out)))
+        out += more
+    return out, value
+
+
+def _recompute(load: Load, store: Store, a: LoopNest, ranges: Ranges, first: int) -> tuple[list[Stmt], int] | _Refused:
+    """The stored value at another element of the same row: possible when only pointwise work depends on what changed."""
+    whole = replace(a, parallel=(*a.parallel, *a.reduce), reduce=())
+    used = {n for n in names_in(store.index) if n in whole.extents()}
+    over = replace(whole, parallel=tuple(x for x in whole.parallel if x.name in used))
+    radix = digits(store.index, over)
+    if radix is None or values_in(load.index):
+        return _Refused("read at other elements than those produced here")
+    change = invert(radix, load.index, ranges)
+    moving = {n for n, e in change.items() if e != symbol(n)}
+    if any(x.name in moving for x in a.parallel):
+        return _Refused("reads elements of another row")
+    known = flow(a)
+    needed, total = {store.value}, 0
+    by_id = {s.id: s for s in a.body if is_value(s)}  # type: ignore[union-attr]
+    fixed: set[int] = set()
+    order = [store.value]
+    while order:
+        v = order.pop()
+        if not (known.axes[v] & moving):
+            fixed.add(v)
+            continue
+        stmt = by_id[v]
+        total += 1
+        if known.depth[v] > max((known.depth[o] for o in operands(stmt)), default=0) or isinstance(stmt, Scan):
+            return _Refused("reads reduced values of other elements")
+        for o in operands(stmt):
+            if o not in needed:
+                needed.add(o)
+                order.append(o)
+    if total > RECOMPUTE_BUDGET:
+        return _Refused(f"recomputing would take {total} statements")
+    return _clone(a, store.value, change, fixed, load.mask, first, ranges)
+
+
+def _clone(a: LoopNest, value: int, change: Mapping[str, Expr], fixed: set[int], mask: int | None, first: int, ranges: Ranges) -> tuple[list[Stmt], int]:
+    body = tuple(s for s in a.body if not (is_value(s) and s.id in fixed))  # type: ignore[union-attr]
+    clones, result = instantiate(body, value, change, mask, first, ranges) if value not in fixed else ([], value)
+    return clones, result
+

@@ -1,0 +1,113 @@
+"""Tile sizes for one nest: how its axes are laid out in blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..ir.index import Expr, product, symbol, values_in
+from ..ir.tile_ir import Axis, Load, LoopNest, Scan, Store, TileProgram
+from ..ir.schedule_ir import Task, TileDim
+from .fuse_vertical import evaluate_size
+
+PERSISTENT_LIMIT = 4096
+INT32_ELEMENTS = 2**31 - 2**17  # a block may reach past the end of its extent before masks cut it off
+
+
+@dataclass(frozen=True)
+class TileTarget:
+    """What tiles are chosen for: multiprocessors of the device, or Triton's interpreter, where one program costs milliseconds."""
+
+    sm_count: int
+    interpreter: bool = False
+
+    def budget(self) -> int:
+        """Elements of a block that one program should hold."""
+        return 65536 if self.interpreter else 4096
+
+
+def next_power_of_two(n: int) -> int:
+    return 1 << max(0, n - 1).bit_length()
+
+
+def choose_task(nest: LoopNest, program: TileProgram, target: TileTarget, blocks: Mapping[str, int]) -> Task:
+    """Tile dimensions of ``nest``; ``blocks`` overrides block sizes by dimension name (``x``, ``r``)."""
+    hints = program.hints()
+    rows = evaluate_size(product(a.extent for a in nest.parallel), hints)
+    parallel = tuple(a.name for a in nest.parallel)
+    dims: tuple[TileDim, ...]
+    if nest.reduce:
+        x, r = _reduction_blocks(nest, rows, hints, target)
+        r_dim = _reduce_dim(nest, blocks.get("r", r))
+        dims = (TileDim("x", parallel, blocks.get("x", x), "parallel"), r_dim)
+    else:
+        dims = (TileDim("x", parallel, blocks.get("x", _pointwise_block(rows, target)), "parallel"),)
+    return Task(nest.name, dims, wide=_wide(nest, program))
+
+
+def _pointwise_block(rows: int, target: TileTarget) -> int:
+    if target.interpreter:
+        return min(next_power_of_two(rows), target.budget())
+    share = next_power_of_two(-(-rows // (4 * target.sm_count)))
+    return max(128, min(share, 1024)) if rows >= 128 else next_power_of_two(rows)
+
+
+def _reduction_blocks(nest: LoopNest, rows: int, hints: Mapping[str, int], target: TileTarget) -> tuple[int, int]:
+    extent = product(a.extent for a in nest.reduce)
+    length = next_power_of_two(evaluate_size(extent, hints))
+    scans = any(isinstance(s, Scan) for s in nest.body)
+    if scans or (extent.is_Integer and length <= PERSISTENT_LIMIT):
+        r = length
+    else:
+        r = 4096 if target.interpreter else 2048
+    if not reduce_is_contiguous(nest) and not scans:
+        r = min(r, max(1, target.budget() // 64))
+    room = max(1, target.budget() // r)
+    fill = rows if target.interpreter else max(1, rows // (2 * target.sm_count))
+    widest = 64 if not reduce_is_contiguous(nest) else max(1, 1024 // r)
+    wanted = fill if target.interpreter else max(widest, 1)
+    return max(1, min(next_power_of_two(rows), next_power_of_two(wanted), room)), r
+
+
+def _reduce_dim(nest: LoopNest, block: int) -> TileDim:
+    extent = product(a.extent for a in nest.reduce)
+    scans = any(isinstance(s, Scan) for s in nest.body)
+    whole = extent.is_Integer and block >= int(extent)
+    if scans and not whole:
+        block, whole = next_power_of_two(int(extent)), True
+    if whole:
+        block = next_power_of_two(int(extent))
+    return TileDim("r", tuple(a.name for a in nest.reduce), block, "persistent" if whole else "looped")
+
+
+def reduce_is_contiguous(nest: LoopNest) -> bool:
+    """Whether most loads step by one element along the innermost reduce axis."""
+    inner = symbol(nest.reduce[-1].name)
+    votes = 0
+    for s in nest.body:
+        if isinstance(s, (Load, Store)) and inner in s.index.free_symbols and not values_in(s.index):
+            votes += 1 if s.index.expand().coeff(inner) == 1 else -1
+    return votes >= 0
+
+
+def _wide(nest: LoopNest, program: TileProgram) -> bool | None:
+    """True or False when 64-bit offsets are known to be needed or not; None when the sizes decide."""
+    decided = [_exceeds(e) for e in reach(nest, program)]
+    if any(d is True for d in decided):
+        return True
+    return None if any(d is None for d in decided) else False
+
+
+def reach(nest: LoopNest, program: TileProgram) -> tuple[Expr, ...]:
+    """Everything whose size bounds the offsets and flat coordinates that ``nest`` computes with."""
+    used = set(nest.reads()) | set(nest.writes())
+    spans = [b.span() for b in program.buffers if b.name in used]
+    return (*dict.fromkeys([*spans, _numel(nest.parallel), _numel(nest.reduce)]),)
+
+
+def _numel(axes: tuple[Axis, ...]) -> Expr:
+    return product(a.extent for a in axes)
+
+
+def _exceeds(e: Expr) -> bool | None:
+    return int(e) > INT32_ELEMENTS if e.is_Integer else None

@@ -1,0 +1,28 @@
+"""Argument types of generated kernels, for compiling them without arguments at hand."""
+
+from __future__ import annotations
+
+import torch
+
+from .codegen.triton_host import RegionSource
+from .ir.schedule_ir import KernelSchedule
+from .ir.tile_ir import TileProgram
+from .runtime.precompile import KernelRequest
+
+POINTER_TYPES = {
+    torch.float32: "*fp32", torch.float64: "*fp64", torch.float16: "*fp16", torch.bfloat16: "*bf16", torch.bool: "*i1",
+    torch.int8: "*i8", torch.int16: "*i16", torch.int32: "*i32", torch.int64: "*i64", torch.uint8: "*u8", torch.uint16: "*u16",
+    torch.uint32: "*u32", torch.uint64: "*u64", torch.float8_e4m3fn: "*fp8e4nv", torch.float8_e5m2: "*fp8e5",
+}  # fmt: skip
+
+
+def kernel_request(source: RegionSource, program: TileProgram, schedule: KernelSchedule, name: str, path: str, target: str) -> KernelRequest:
+    """The typical specialisation: pointers aligned to 16 bytes, sizes in 32 bits, offsets in 32 bits."""
+    kernel = next(k for k in source.kernels if k.name == name)
+    buffers = program.by_name()
+    signature = {f"{b}_ptr": POINTER_TYPES[buffers[b].dtype] for b in kernel.buffers} | {s: "i32" for s in kernel.sizes}
+    constexprs: dict[str, object] = {"WIDE": False} if kernel.takes_wide else {}
+    return KernelRequest(
+        module=path, kernel=name, signature=signature, constexprs=constexprs, target=target, num_warps=schedule.num_warps,
+        num_stages=schedule.num_stages, divisible_by_16=tuple(f"{b}_ptr" for b in kernel.buffers),
+    )  # fmt: skip
