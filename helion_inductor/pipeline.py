@@ -21,7 +21,8 @@ from .codegen.triton_host import RegionSource, region_source
 from .ir.rewrite import collapse_axes, cse, dce
 from .ir.schedule_ir import KernelSchedule
 from .ir.tile_ir import TileProgram
-from .ir.verify import verify_program, verify_schedules
+from .ir.verify import verify_program
+from .ir.verify_schedule import verify_schedules
 from .lowering.lower import lower_region
 from .options import Options
 from .scheduling.fuse_vertical import FusionDecision, fuse_vertical

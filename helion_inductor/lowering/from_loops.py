@@ -51,8 +51,9 @@ def refuse(code: str, detail: str) -> UnsupportedError:
     return UnsupportedError(Unsupported(code, detail))
 
 
-def convert(e: sympy.Expr) -> Expr:
-    """Inductor's index arithmetic -> ours; raises ``UnsupportedError`` for a function the grammar lacks."""
+def convert(e: Any) -> Expr:
+    """Inductor's index arithmetic (or a plain int) -> ours; raises ``UnsupportedError`` for a function the grammar lacks."""
+    e = sympy.sympify(e)
     if e.is_Integer or e.is_Symbol:
         return symbol(e.name) if e.is_Symbol else e
     args = [convert(a) for a in e.args]
@@ -131,7 +132,7 @@ class BodyBuilder:
         return value if self.types[value] == dtype else self.map("cast", (value,), (dtype,))
 
     def expr(self, e: Any) -> Expr:
-        converted = convert(sympy.sympify(e)).xreplace(self.unit)
+        converted = convert(e).xreplace(self.unit)
         return simplify(converted, self.ranges)
 
     def apply(self, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> int:

@@ -36,6 +36,10 @@ _LOOP_CONFIG = {
     "implicit_fallbacks": False,
     "cpp.fallback_scatter_reduce_sum": False,
 }
+_aten = torch.ops.aten
+_FALLS_BACK_WITHOUT_FEATURES = frozenset({
+    _aten.cumsum.default, _aten.cumprod.default, _aten.cummax.default, _aten.cummin.default, _aten.logcumsumexp.default,
+})  # fmt: skip
 _FEATURES = (BackendFeature.SCAN, BackendFeature.TUPLE_REDUCTION, BackendFeature.INPLACE_BUFFERS)
 
 
@@ -72,9 +76,11 @@ class Output:
 
 @dataclass(frozen=True)
 class LoweredGraph:
-    """All loops of a sub-graph in program order; ``inputs`` are its tensor placeholders by name."""
+    """All loops of a sub-graph in program order; ``inputs`` are its tensor placeholders by name, ``made`` the buffers of its own
+    (those without elements too, which have no loop), with the node each comes from."""
 
     inputs: dict[str, Layout]
+    made: dict[str, tuple[Layout, str]]
     loops: tuple[Loop, ...]
     outputs: tuple[Output, ...]
     lower_bounds: dict[str, int]
@@ -90,8 +96,12 @@ class LoopRefused(Exception):
 
 
 def has_loop_lowering(target: object) -> bool:
-    """Whether Inductor registers a lowering of its own for this overload (a fallback to ATen does not count)."""
-    return target in lowerings and target not in fallbacks
+    """Whether Inductor registers a lowering of its own for this overload.
+
+    Some lowerings fall back to ATen only where a backend feature is missing; they count as fallbacks too, so the names that
+    this file's features keep from falling back are listed.
+    """
+    return target in lowerings and (target not in fallbacks or target in _FALLS_BACK_WITHOUT_FEATURES)
 
 
 class _EveryNodeRealised(GraphLowering):
@@ -110,6 +120,8 @@ class _EveryNodeRealised(GraphLowering):
                 box.realize()
         for op in self.operations[before:]:
             self.made_by[op.get_name()] = n.name
+            if isinstance(op, inductor_ir.ComputedBuffer) and _uninitialised(op):
+                raise LoopRefused(n.name, Unsupported("uninitialised", f"{n.target} leaves memory as it finds it"))
             if not isinstance(op, inductor_ir.ComputedBuffer):
                 raise LoopRefused(n.name, Unsupported("not-a-loop", f"{n.target} lowers to {type(op).__name__}"))
         return result
@@ -146,12 +158,13 @@ def lower_graph(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], fake_mo
                 raise error.__cause__ from error
             raise LoopRefused(node, Unsupported("lowering-failed", str(error).splitlines()[0])) from error
         loops = tuple(loop for op in graph.operations if (loop := _loop(op, graph)) is not None)
+        made = {op.get_name(): (_layout(op.get_layout(), op), graph.made_by.get(op.get_name(), "?")) for op in graph.operations if _owns(op)}
         outputs = tuple(_output(o, graph) for o in graph.graph_outputs)
     if graph.constants:
         name = next(iter(graph.constants))
         raise LoopRefused(graph.made_by.get(name, "?"), Unsupported("constant-tensor", "a constant tensor made by a lowering"))
     inputs = {name: _layout(box.get_layout(), box) for name, box in graph.graph_inputs.items() if isinstance(box, inductor_ir.TensorBox)}
-    return LoweredGraph(inputs, loops, outputs, _lower_bounds(fake_mode.shape_env))
+    return LoweredGraph(inputs, made, loops, outputs, _lower_bounds(fake_mode.shape_env))
 
 
 def _lower_bounds(shape_env: Any) -> dict[str, int]:
@@ -165,6 +178,15 @@ def _layout(layout: Any, node: Any) -> Layout:
     return Layout(node.get_dtype(), tuple(map(sympy.sympify, layout.size)), tuple(map(sympy.sympify, layout.stride)), sympy.sympify(layout.offset))
 
 
+def _uninitialised(op: Any) -> bool:
+    """``empty`` is a loop over nothing that owns memory."""
+    return any(n == 0 for n in op.data.ranges) and _owns(op) and not any(n == 0 for n in op.get_size())
+
+
+def _owns(op: Any) -> bool:
+    return not isinstance(op.get_layout(), inductor_ir.MutationLayoutSHOULDREMOVE)
+
+
 def _loop(op: Any, graph: _EveryNodeRealised) -> Loop | None:
     op.decide_layout()
     layout = op.get_layout()
@@ -172,8 +194,8 @@ def _loop(op: Any, graph: _EveryNodeRealised) -> Loop | None:
     if isinstance(layout, inductor_ir.MutationLayoutSHOULDREMOVE):
         target = layout.get_buffer().get_name()
         layout = layout.real_layout()
-    numel = sympy.Mul(*op.get_size(), *getattr(op.data, "reduction_ranges", ()))
-    if numel == 0:  # nothing to compute; asking for its body would raise
+    ranges = (*op.get_size(), *op.data.ranges, *getattr(op.data, "reduction_ranges", ()))
+    if any(n == 0 for n in ranges):  # nothing to compute; asking for its body would raise
         return None
     (ranges, reduce_ranges), body, _ = op.get_default_sizes_body()
 

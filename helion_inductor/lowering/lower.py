@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from torch import fx
@@ -27,9 +28,8 @@ def lower_region(name: str, module: fx.GraphModule, example_inputs: Sequence[Any
     lowered = lower_graph(module, example_inputs, fake_mode)
     bound = _bind_outputs(lowered, outputs, output_layouts)
     buffers = {n: to_buffer(n, layout, "in") for n, layout in lowered.inputs.items()}
-    for loop in lowered.loops:
-        if loop.target == loop.name:
-            buffers[loop.name] = _named(loop.node, lambda loop=loop: to_buffer(loop.name, loop.layout))
+    for made, (layout, node) in lowered.made.items():
+        buffers[made] = _named(node, lambda made=made, layout=layout: to_buffer(made, layout))
     dtypes = {n: b.dtype for n, b in buffers.items()}
     nests = [
         _named(loop.node, lambda loop=loop, k=k: to_nest(loop, f"n{k}", dtypes, lowered.lower_bounds)) for k, loop in enumerate(lowered.loops)
@@ -38,7 +38,8 @@ def lower_region(name: str, module: fx.GraphModule, example_inputs: Sequence[Any
         if position not in bound:
             source = buffers[output.buffer]
             buffers[result] = _output_buffer(result, output, output_layouts[position])
-            nests.append(_copy_nest(f"n{len(nests)}", source, output, buffers[result], lowered.lower_bounds))
+            if not any(n == 0 for n in buffers[result].shape):
+                nests.append(_copy_nest(f"n{len(nests)}", source, output, buffers[result], lowered.lower_bounds))
     renamed = {output.buffer: outputs[k] for k, output in enumerate(lowered.outputs) if k in bound}
     nests = [_rename(n, renamed) for n in nests]
     final = tuple(
@@ -64,18 +65,15 @@ def _layout_equals(layout: Layout, shape: Sequence[Any], stride: Sequence[Any]) 
 
 def as_expr(size: Any) -> Expr:
     """A Python int or SymInt as an index expression."""
-    import sympy
-
-    return sympy.Integer(size) if isinstance(size, int) else convert(size.node.expr)
+    return convert(size if isinstance(size, int) else size.node.expr)
 
 
 def _bind_outputs(lowered: LoweredGraph, outputs: Sequence[str], layouts: Sequence[tuple[Sequence[Any], Sequence[Any]]]) -> set[int]:
     """Positions of outputs that are a loop's buffer as it stands, each buffer taken once."""
     taken: set[str] = set()
     bound: set[int] = set()
-    made = {loop.name for loop in lowered.loops if loop.target == loop.name}
     for position, output in enumerate(lowered.outputs):
-        if output.buffer in made and output.buffer not in taken and _layout_equals(output.layout, *layouts[position]):
+        if output.buffer in lowered.made and output.buffer not in taken and _layout_equals(output.layout, *layouts[position]):
             taken.add(output.buffer)
             bound.add(position)
     return bound

@@ -17,5 +17,8 @@ from helion_inductor.runtime.device_reduce import *  # noqa: F403
 
 if triton.knobs.runtime.interpret:
     from helion_inductor.runtime.device_interpret import LIFTED
+    from helion_inductor.runtime.interpreter_types import correct_comparisons
+
+    correct_comparisons()
 
     globals().update(LIFTED)

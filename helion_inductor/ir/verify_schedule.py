@@ -1,0 +1,212 @@
+"""``verify_schedule``: the rules that kernel schedules keep, by name.
+
+A rule yields what is wrong and where: the positions ``(phase, task)``, or None for the kernel itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from .printer import schedule_lines
+from .schedule_ir import PID_MAPS, PID_TYPES, KernelSchedule, Task
+from .tile_ir import LoopNest, Scan, TileProgram
+from .verify import fail
+from .verify_nest import rule_name
+
+Place = tuple[int, int] | None
+Found = Iterator[tuple[Place, str]]
+DIM_KINDS = ("parallel", "persistent", "looped")
+
+
+def verify_schedule(kernel: KernelSchedule, program: TileProgram) -> None:
+    """Raises ``VerifyError`` for the first rule that ``kernel`` breaks; ``program`` itself has been verified."""
+    for rule in KERNEL_RULES:
+        for place, detail in rule(kernel, program):
+            _fail(rule, detail, kernel, place)
+
+
+def verify_schedules(kernels: Sequence[KernelSchedule], program: TileProgram) -> None:
+    """Verifies each kernel, and that launched in this order they run every nest once and keep all dependences."""
+    for kernel in kernels:
+        verify_schedule(kernel, program)
+    nests, seen, done = _nests(program), Accesses(program), set[str]()
+    for kernel in kernels:
+        for place, task in _tasks(kernel):
+            if task.nest in done:
+                _fail(nest_once, f"@{task.nest} runs in another kernel too", kernel, place)
+            for detail in seen.misplaced(nests[task.nest]):
+                _fail(dependence_order, detail, kernel, place)
+        for task in kernel.tasks():
+            seen.add(nests[task.nest])
+            done.add(task.nest)
+    if left := [n.name for n in program.nests if n.name not in done]:
+        lines = [line for k in kernels for line in schedule_lines(k)]
+        fail(rule_name(nest_once), f"no kernel runs @{left[0]}", lines, len(lines) - 1)
+
+
+def _fail(rule: Callable[..., object], detail: str, kernel: KernelSchedule, place: Place) -> None:
+    line = 0
+    if place is not None:
+        phase, task = place
+        line = 1 + sum(1 + len(p.tasks) for p in kernel.phases[:phase]) + 1 + task
+    fail(rule_name(rule), detail, schedule_lines(kernel), line)
+
+
+def _tasks(kernel: KernelSchedule) -> Iterator[tuple[tuple[int, int], Task]]:
+    for p, phase in enumerate(kernel.phases):
+        for t, task in enumerate(phase.tasks):
+            yield (p, t), task
+
+
+def _nests(program: TileProgram) -> dict[str, LoopNest]:
+    return {n.name: n for n in program.nests}
+
+
+class Accesses:
+    """Which nests have read and written each storage so far."""
+
+    def __init__(self, program: TileProgram) -> None:
+        self.order = {n.name: position for position, n in enumerate(program.nests)}
+        self.storage = {b.name: b.aliases or b.name for b in program.buffers}
+        self.readers: dict[str, list[str]] = {}
+        self.writers: dict[str, list[str]] = {}
+
+    def add(self, nest: LoopNest) -> None:
+        for buffers, users in ((nest.reads(), self.readers), (nest.writes(), self.writers)):
+            for storage in {self.storage[b] for b in buffers}:
+                users.setdefault(storage, []).append(nest.name)
+
+    def hazards(self, nest: LoopNest) -> Iterator[tuple[str, str]]:
+        """(nest so far, hazard) for each that ``nest`` must keep its order with."""
+        for b in nest.reads():
+            yield from ((n, f"read after write of {b}") for n in self.writers.get(self.storage[b], ()))
+        for b in nest.writes():
+            yield from ((n, f"write after read of {b}") for n in self.readers.get(self.storage[b], ()))
+            yield from ((n, f"write after write of {b}") for n in self.writers.get(self.storage[b], ()))
+
+    def misplaced(self, nest: LoopNest) -> Iterator[str]:
+        """What is wrong with running ``nest`` after those so far."""
+        for name, hazard in self.hazards(nest):
+            if self.order[name] > self.order[nest.name]:
+                yield f"@{name} runs before @{nest.name}, yet follows it in the program: {hazard}"
+
+
+def _power_of_two(n: int) -> bool:
+    return n > 0 and n & (n - 1) == 0
+
+
+def known_pid_type(kernel: KernelSchedule, program: TileProgram) -> Found:
+    """The pid type and the pid maps are among those that have a meaning."""
+    if kernel.pid_type not in PID_TYPES:
+        yield None, f"no pid type is called {kernel.pid_type}"
+    for place, task in _tasks(kernel):
+        if task.pid_map not in PID_MAPS:
+            yield place, f"no pid map is called {task.pid_map}"
+
+
+def launch_settings(kernel: KernelSchedule, program: TileProgram) -> Found:
+    """Warps are a power of two up to 32; stages and programs per SM are at least 1."""
+    if not _power_of_two(kernel.num_warps) or kernel.num_warps > 32:
+        yield None, f"{kernel.num_warps} warps: not a power of two up to 32"
+    if kernel.num_stages < 1 or kernel.sm_multiplier < 1:
+        yield None, f"{kernel.num_stages} stages and {kernel.sm_multiplier} programs per SM: both are at least 1"
+
+
+def phase_not_empty(kernel: KernelSchedule, program: TileProgram) -> Found:
+    """A kernel has phases and a phase has tasks."""
+    if not kernel.phases or not all(p.tasks for p in kernel.phases):
+        yield None, "a phase without tasks" if kernel.phases else "a kernel without phases"
+
+
+def known_nest(kernel: KernelSchedule, program: TileProgram) -> Found:
+    """A task runs a nest of the program."""
+    names = {n.name for n in program.nests}
+    for place, task in _tasks(kernel):
+        if task.nest not in names:
+            yield place, f"no nest is called @{task.nest}"
+
+
+def nest_once(kernel: KernelSchedule, program: TileProgram) -> Found:
+    """A nest runs once."""
+    seen: set[str] = set()
+    for place, task in _tasks(kernel):
+        if task.nest in seen:
+            yield place, f"@{task.nest} runs twice"
+        seen.add(task.nest)
+
+
+def dim_names(kernel: KernelSchedule, program: TileProgram) -> Found:
+    """The tile dimensions of a task have different names and known kinds."""
+    for place, task in _tasks(kernel):
+        names = [d.name for d in task.dims]
+        if len(set(names)) < len(names):
+            yield place, f"two dimensions have one name: {', '.join(names)}"
+        yield from ((place, f"{d.name} is {d.kind}, not one of {', '.join(DIM_KINDS)}")
+                    for d in task.dims if d.kind not in DIM_KINDS)  # fmt: skip
+
+
+def dims_cover_axes(kernel: KernelSchedule, program: TileProgram) -> Found:
+    """Parallel dimensions hold the parallel axes, once and in order; one last dimension holds all reduce axes."""
+    nests = _nests(program)
+    for place, task in _tasks(kernel):
+        nest = nests[task.nest]
+        inner = [d for d in task.dims if d.kind != "parallel"]
+        parallel = [a for d in task.dims if d.kind == "parallel" for a in d.axes]
+        if parallel != [a.name for a in nest.parallel]:
+            wanted = ", ".join(a.name for a in nest.parallel)
+            yield place, f"the parallel dimensions hold ({', '.join(parallel)}), the parallel axes are ({wanted})"
+        reduce = tuple(a.name for a in nest.reduce)
+        if [d.axes for d in inner] != ([reduce] if reduce else []):
+            yield place, f"one dimension, no more, holds the reduce axes ({', '.join(reduce)}), in order"
+        if inner and task.dims[-1].kind == "parallel":
+            yield place, "the reduce dimension is the last one"
+
+
+def block_power_of_two(kernel: KernelSchedule, program: TileProgram) -> Found:
+    """A block is a power of two."""
+    for place, task in _tasks(kernel):
+        yield from ((place, f"the block of {d.name} is {d.block}") for d in task.dims if not _power_of_two(d.block))
+
+
+def persistent_holds_all(kernel: KernelSchedule, program: TileProgram) -> Found:
+    """The block of a persistent dimension holds its whole extent, where that is known."""
+    nests = _nests(program)
+    for place, task in _tasks(kernel):
+        for d in task.dims:
+            extent = d.extent(nests[task.nest])
+            if d.kind == "persistent" and extent.is_Integer and extent > d.block:
+                yield place, f"{d.name} has {extent} elements in one block of {d.block}"
+
+
+def scan_not_looped(kernel: KernelSchedule, program: TileProgram) -> Found:
+    """A Scan needs its axis whole: it is not walked block by block."""
+    nests = _nests(program)
+    for place, task in _tasks(kernel):
+        scans = any(isinstance(s, Scan) for s in nests[task.nest].body)
+        if scans and any(d.kind == "looped" for d in task.dims):
+            yield place, f"@{task.nest} scans a looped dimension"
+
+
+def phase_independent(kernel: KernelSchedule, program: TileProgram) -> Found:
+    """Tasks of one phase run in any order: none reads or writes what another one writes."""
+    nests = _nests(program)
+    for p, phase in enumerate(kernel.phases):
+        seen = Accesses(program)
+        for t, task in enumerate(phase.tasks):
+            for name, hazard in seen.hazards(nests[task.nest]):
+                yield (p, t), f"@{name} and @{task.nest} share a phase: {hazard}"
+            seen.add(nests[task.nest])
+
+
+def dependence_order(kernel: KernelSchedule, program: TileProgram) -> Found:
+    """Nests that depend on one another run in program order."""
+    nests, seen = _nests(program), Accesses(program)
+    for place, task in _tasks(kernel):
+        yield from ((place, detail) for detail in seen.misplaced(nests[task.nest]))
+        seen.add(nests[task.nest])
+
+
+KERNEL_RULES: tuple[Callable[[KernelSchedule, TileProgram], Found], ...] = (
+    known_pid_type, launch_settings, phase_not_empty, known_nest, nest_once, dim_names, dims_cover_axes,
+    block_power_of_two, persistent_holds_all, scan_not_looped, phase_independent, dependence_order,
+)  # fmt: skip
