@@ -6,25 +6,42 @@ its post-grad passes, on inference, forward and backward graphs alike, and turns
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import hashlib
 import itertools
 import logging
-from collections.abc import Callable, Mapping, Sequence
+import shutil
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch._dynamo.config as dynamo_config
+import torch._functorch.config as functorch_config
+import torch._inductor.config as inductor_config
+from functorch.compile import make_boxed_func
 from torch import fx
 from torch._inductor import list_mode_options
-from torch._inductor.compile_fx import compile_fx, compile_fx_inner
+from torch._inductor.compile_fx import (
+    _recursive_post_grad_passes,
+    compile_fx,
+    fake_tensor_prop,
+    view_to_reshape,
+)
+from torch._inductor.cpp_builder import get_cpp_compiler
 from torch._inductor.custom_graph_pass import CustomGraphPass
+from torch._inductor.exc import InvalidCxxCompiler
 from torch._inductor.runtime.cache_dir_utils import cache_dir
+from torch._inductor.virtualized import V
 
 from . import compat
-from .device import describe
-from .errors import HelionError
+from .device import H200, describe
+from .errors import HelionError, InternalError, KernelNotFound
 from .options import Options
-from .region_pass import PassSettings, PlannedRegion, plan_graph, rewrite_graph
+from .region_pass import PassSettings, PlannedRegion, failed_graph, plan_graph, rewrite_graph
 from .report import GraphReport, save_region
 from .runtime.kernel_store import KernelStore
 from .runtime.region_op import RegionRunner, define
@@ -32,6 +49,7 @@ from .scheduling.tile_sizes import TileTarget
 
 log = logging.getLogger(__name__)
 _SOURCES = Path(__file__).parent
+_TOKEN = "token"
 
 
 def kernel_store() -> KernelStore:
@@ -39,7 +57,33 @@ def kernel_store() -> KernelStore:
     return KernelStore(Path(cache_dir()) / "helion_inductor")
 
 
-_RUNNER = RegionRunner(kernel_store)
+def store_token() -> str:
+    """A word made with the store's folder and lost with it.
+
+    It is part of the key of Inductor's caches, so that a graph which outlived its regions (a cleared store, a cache shared
+    between machines) is compiled anew instead of being found.
+    """
+    return (kernel_store().put(_TOKEN, {"token.txt": uuid.uuid4().hex}) / "token.txt").read_text()
+
+
+class _Runner(RegionRunner):
+    """Knows what to do about regions that the store does not have, or has no more."""
+
+    def forget(self) -> None:
+        """Drop the regions that would be found again: callables of ``fx_compiler`` outlive a reset, and a store may not."""
+        store = kernel_store()
+        self._loaded = {key: run for key, run in self._loaded.items() if store.get(key) is None}
+
+    def __call__(self, key: str, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], sizes: Sequence[int]) -> None:
+        try:
+            super().__call__(key, inputs, outputs, sizes)
+        except KernelNotFound as error:
+            # Without the token the next process recompiles, instead of finding the graph and failing again.
+            shutil.rmtree(kernel_store().root / _TOKEN, ignore_errors=True)
+            raise KernelNotFound(f"{error}; a cached graph needs it. Run the program again: its graphs will be compiled anew") from None
+
+
+_RUNNER = _Runner(kernel_store)
 _RUN_REGION, _LIBRARY = define(_RUNNER)
 
 
@@ -49,8 +93,21 @@ def device_kinds() -> frozenset[str]:
     return frozenset(kinds | ({"cpu"} if compat.interpreting() else set()))
 
 
+def cpp_compiler() -> str | None:
+    """The C++ compiler that Inductor would use on the CPU, None where it finds none."""
+    try:
+        return str(get_cpp_compiler())
+    except InvalidCxxCompiler:
+        return None
+
+
 def tile_target(device: torch.device) -> TileTarget:
     return TileTarget(1, interpreter=True) if device.type == "cpu" else TileTarget(describe(device).sm_count)
+
+
+def offline_target(device: torch.device) -> TileTarget:
+    """The target of a dry run: the GPU where there is one, else the one that offline estimates are for."""
+    return tile_target(device) if device.type != "cpu" else TileTarget(H200.sm_count)
 
 
 def source_hash() -> str:
@@ -61,10 +118,13 @@ def source_hash() -> str:
     return digest.hexdigest()
 
 
+Listener = Callable[[GraphReport], Any]
+
+
 class RegionPass(CustomGraphPass):
     """Runs on every post-grad graph; ``uuid`` names everything that its result depends on besides the graph."""
 
-    def __init__(self, options: Options, listener: Callable[[GraphReport], None] | None = None, *, dry: bool = False) -> None:
+    def __init__(self, options: Options, listener: Listener | None = None, *, dry: bool = False) -> None:
         self.options = options
         self.listener = listener
         self.dry = dry
@@ -72,7 +132,8 @@ class RegionPass(CustomGraphPass):
 
     def __call__(self, graph: fx.Graph) -> None:
         name = f"graph{next(self._numbers)}"
-        settings = PassSettings(self.options, frozenset({"cpu", "cuda"}) if self.dry else device_kinds(), tile_target)
+        kinds, target = (frozenset({"cpu", "cuda"}), offline_target) if self.dry else (device_kinds(), tile_target)
+        settings = PassSettings(self.options, kinds, target)
         try:
             planned, report = plan_graph(name, graph, settings)
         except Exception as error:
@@ -81,15 +142,21 @@ class RegionPass(CustomGraphPass):
                 raise
             log.warning("helion: %s stays with Inductor: %s: %s", name, type(error).__name__, error, exc_info=error)
             compat.count("errors")
+            self._listen(failed_graph(name, graph, error))
             return
-        self._record(planned, report)
         if not self.dry:
+            self._record(planned, report)
             store = kernel_store()
             for region in planned:
                 if region.taken:
                     store.put(region.compiled.key, {"module.py": region.compiled.source.module})
                     _RUNNER.adopt(region.compiled.key, store)
             rewrite_graph(graph, planned, _RUN_REGION)
+        self._listen(report)
+
+    def _listen(self, report: GraphReport) -> None:
+        if self.listener is not None:
+            self.listener(report)
 
     def _record(self, planned: Sequence[PlannedRegion], report: GraphReport) -> None:
         compat.count("graphs")
@@ -102,12 +169,10 @@ class RegionPass(CustomGraphPass):
         for refusal in report.refusals:
             log.debug("left %s", refusal)
         log.info("%s: %d calls, %d regions, %d left", report.name, report.calls, sum(p.taken for p in planned), len(report.refusals))
-        if self.listener is not None:
-            self.listener(report)
 
     def uuid(self) -> Any:
         capability = torch.cuda.get_device_capability() if torch.cuda.is_available() else None
-        return ("helion_inductor", source_hash(), self.options.canonical(), compat.versions(), capability, compat.interpreting())
+        return ("helion_inductor", source_hash(), store_token(), self.options.canonical(), compat.versions(), capability, compat.interpreting())
 
 
 def config_patches(options: Options, graph_pass: RegionPass) -> dict[str, Any]:
@@ -121,12 +186,32 @@ class Backend:
 
     __name__ = "helion"
 
+    def __init__(self) -> None:
+        self._listeners: list[Listener] = []
+
     def __call__(self, gm: fx.GraphModule, example_inputs: Sequence[Any], *, mode: str | None = None,
                  options: Mapping[str, Any] | None = None) -> Any:  # fmt: skip
         """Compile one graph; raises ``OptionError`` for options that are not valid."""
         chosen = Options.from_mapping(options, mode)
         self._say_once(example_inputs)
-        return compile_fx(gm, list(example_inputs), config_patches=config_patches(chosen, RegionPass(chosen)))
+        return compile_fx(gm, list(example_inputs), config_patches=config_patches(chosen, RegionPass(chosen, self._tell())))
+
+    def _tell(self) -> Listener | None:
+        """One listener for those of the moment; a graph keeps it for the backward that is compiled later."""
+        listeners = tuple(self._listeners)
+        return (lambda report: [listen(report) for listen in listeners]) if listeners else None
+
+    @contextlib.contextmanager
+    def recording(self, listener: Listener) -> Iterator[None]:
+        """Give ``listener`` the report of every graph whose compilation starts within, and of its backward, whenever that is.
+
+        Graphs that come from Inductor's caches are not compiled, so nothing is said of them.
+        """
+        self._listeners.append(listener)
+        try:
+            yield
+        finally:
+            self._listeners.remove(listener)
 
     def _say_once(self, example_inputs: Sequence[Any]) -> None:
         if not device_kinds() and not getattr(self, "_said", False):
@@ -141,16 +226,50 @@ class Backend:
 helion = Backend()
 
 
+def dry_compile(gm: fx.GraphModule, example_inputs: Sequence[Any], options: Options, listener: Listener) -> None:
+    """Take a graph from Dynamo, and its backward if it has one, through all that happens up to our pass and no further.
+
+    ``listener`` gets a report for each post-grad graph, named "inference", "forward" or "backward". ``gm`` stays as it is.
+    """
+
+    def analyse(graph: fx.GraphModule, inputs: Sequence[Any], *, is_backward: bool = False, is_inference: bool = False, **_: Any) -> Any:
+        kind = "backward" if is_backward else "inference" if is_inference else "forward"
+        dry_pass = RegionPass(options, lambda report: listener(replace(report, name=kind)), dry=True)
+        with inductor_config.patch(config_patches(options, dry_pass)), torch.no_grad():
+            view_to_reshape(graph)
+            with V.set_fake_mode(fake_tensor_prop(graph, inputs)):
+                _recursive_post_grad_passes(graph, is_inference)
+        return _never_run
+
+    patches = config_patches(options, RegionPass(options, dry=True)) | {"force_disable_caches": True}
+    with functorch_config.patch(force_non_lazy_backward_lowering=True, enable_autograd_cache=False):
+        compile_fx(copy.deepcopy(gm), list(example_inputs), inner_compile=analyse, config_patches=patches)
+
+
+def _never_run(_: Sequence[Any]) -> None:
+    raise InternalError("a graph of a dry compilation was run", rule="dry-run")
+
+
+_never_run._boxed_call = True  # type: ignore[attr-defined]
+
+
+def many_recompiles() -> Any:
+    """Context in which Dynamo's limit on recompilations of one function is out of reach."""
+    return dynamo_config.patch(recompile_limit=1 << 20, accumulated_recompile_limit=1 << 20)
+
+
 def fx_compiler(gm: fx.GraphModule, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None) -> Any:
     """The same road as an AOTAutograd compiler: ``functorch.compile.aot_function(fn, fw_compiler=helion_inductor.fx_compiler)``.
 
-    The graph is one that AOTAutograd traced (functional ATen). Returns a boxed-convention callable for it.
+    The graph is one that AOTAutograd traced, decomposed or not. Returns a callable for it that takes one list and empties it.
+    Raises OptionError for options that are not valid.
     """
-    from torch._inductor import config
-
     chosen = Options.from_mapping(options)
-    with config.patch(config_patches(chosen, RegionPass(chosen))):
-        return compile_fx_inner(gm, list(example_inputs))
+    patches = config_patches(chosen, RegionPass(chosen, helion._tell()))
+    # Inductor traces the graph once more, for its decompositions; what it notes on the way must not reach the trace around us.
+    with torch.no_grad(), torch._guards.tracing(None):
+        compiled = compile_fx(gm, list(example_inputs), config_patches=patches)
+    return make_boxed_func(lambda *inputs: compiled(*inputs))
 
 
-__all__ = ["Backend", "HelionError", "RegionPass", "config_patches", "fx_compiler", "helion", "kernel_store"]
+__all__ = ["Backend", "HelionError", "RegionPass", "config_patches", "dry_compile", "fx_compiler", "helion", "kernel_store"]

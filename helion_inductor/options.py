@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -112,6 +113,13 @@ class Options:
             value, default = getattr(self, name), getattr(_DEFAULTS, name)
             lines.append(f"{name:<18} {value!r}" + ("" if value == default else f"  (default {default!r})"))
         return "\n".join(lines)
+
+
+def interpret_kernels() -> None:
+    """Have Triton interpret kernels in this process. Triton looks once, when it is imported: call this before."""
+    if "triton" in sys.modules:
+        raise OptionError("Triton's interpreter cannot be switched on any more: triton has been imported already")
+    os.environ["TRITON_INTERPRET"] = "1"
 
 
 def _known(options: Mapping[str, Any], where: str) -> dict[str, Any]:

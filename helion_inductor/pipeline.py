@@ -17,12 +17,14 @@ from typing import Any, TypeVar
 
 from torch import fx
 
+from .codegen.expressions import obstacle
 from .codegen.triton_host import RegionSource, region_source
 from .ir.rewrite import collapse_axes, cse, dce
 from .ir.schedule_ir import KernelSchedule
 from .ir.tile_ir import TileProgram
 from .ir.verify import verify_program
 from .ir.verify_schedule import verify_schedules
+from .lowering.inductor_loops import LoopRefused
 from .lowering.lower import lower_region
 from .options import Options
 from .scheduling.fuse_vertical import FusionDecision, fuse_vertical
@@ -97,6 +99,7 @@ def compile_region(region: RegionInput, options: Options, target: TileTarget) ->
     lowered = timer.run("lower", lambda: lower_region(
         region.name, region.module, region.example_inputs, region.fake_mode, region.outputs, region.output_layouts, region.hints))
     verify_program(lowered)
+    _refuse_unwritable(lowered)
     program = timer.run("inline", lambda: inline_producers(lowered))
     verify_program(program)
     program, decisions = timer.run("fuse", lambda: fuse_vertical(program), lambda r: r[0])
@@ -116,6 +119,13 @@ def compile_region(region: RegionInput, options: Options, target: TileTarget) ->
     source = timer.run("generate", lambda: region_source("", program, schedules, inputs, region.outputs, reaches), lambda r: r.module)
     key = hashlib.sha256(source.module.encode()).hexdigest()[:32]
     return CompiledRegion(key, lowered, program, schedules, source, inputs, region.outputs, decisions, in_place, tuple(timer.records))
+
+
+def _refuse_unwritable(program: TileProgram) -> None:
+    for nest in program.nests:
+        reason = obstacle(nest, program.by_name())
+        if reason is not None:
+            raise LoopRefused(next(iter(nest.origins), nest.name), reason)
 
 
 def collapse(program: TileProgram) -> TileProgram:

@@ -52,15 +52,19 @@ class PlannedRegion:
     reason: str
 
 
+def calls_of(graph: fx.Graph) -> list[fx.Node]:
+    return [n for n in graph.nodes if n.op == "call_function"]
+
+
 def plan_graph(name: str, graph: fx.Graph, settings: PassSettings) -> tuple[list[PlannedRegion], GraphReport]:
     """Compile all regions of ``graph``, leaving it as it is. Nodes that turn out not to be loops are refused, and the rest is
     carved anew, until every region compiles."""
     options = settings.options
     refused: dict[str, Unsupported] = {}
-    calls = sum(n.op == "call_function" for n in graph.nodes)
+    calls = len(calls_of(graph))
     if options.regions == "none" or fake_mode_of(graph) is None:
         reason = "regions is 'none'" if options.regions == "none" else "the graph holds no fake tensors"
-        left = tuple(Refusal("not-opted-in", n.name, reason) for n in graph.find_nodes(op="call_function"))
+        left = tuple(Refusal("not-opted-in", n.name, reason) for n in calls_of(graph))
         return [], GraphReport(name, calls, (), left)
     done: dict[tuple[str, ...], PlannedRegion] = {}
     while True:
@@ -77,14 +81,29 @@ def plan_graph(name: str, graph: fx.Graph, settings: PassSettings) -> tuple[list
                 names = [refusal.node] if refusal.node in member_names else list(member_names)
                 found.update({n: refusal.reason for n in names})
         if not found:
-            return planned, _report(name, calls, planned, plan)
+            return planned, _report(name, calls, planned, plan, graph)
         refused |= found
 
 
-def _report(name: str, calls: int, planned: list[PlannedRegion], plan: PartitionPlan) -> GraphReport:
+def failed_graph(name: str, graph: fx.Graph, error: Exception) -> GraphReport:
+    """The report of a graph that stays with Inductor because the compiler failed on it."""
+    calls = calls_of(graph)
+    why = f"{type(error).__name__}: {error}".splitlines()[0]
+    return GraphReport(name, len(calls), (), tuple(Refusal("error", n.name, why, "on_error='raise' shows where") for n in calls))
+
+
+def _report(name: str, calls: int, planned: list[PlannedRegion], plan: PartitionPlan, graph: fx.Graph) -> GraphReport:
     regions = tuple(RegionReport(p.compiled, tuple(n.name for n in p.nodes.members), p.taken, p.reason) for p in planned)
     unpaid = [Refusal("does-not-pay", n.name, p.reason, "regions='all' takes it anyway") for p in planned if not p.taken for n in p.nodes.members]
-    return GraphReport(name, calls, regions, (*plan.refusals, *unpaid))
+    in_place = _written_in_place(planned, graph)
+    return GraphReport(name, calls, regions, (*(r for r in plan.refusals if r.node not in in_place), *unpaid))
+
+
+def _written_in_place(planned: list[PlannedRegion], graph: fx.Graph) -> set[str]:
+    """Names of the ``copy_`` calls that have nothing left to copy, because a region writes to their target itself."""
+    pairs = {(output, target.name) for p in planned if p.taken for output, target in p.in_place.items()}
+    copies = graph.find_nodes(op="call_function", target=torch.ops.aten.copy_.default)
+    return {n.name for n in copies if (str(n.args[1]), str(n.args[0])) in pairs}
 
 
 def _compile(name: str, graph: fx.Graph, region: RegionNodes, settings: PassSettings) -> PlannedRegion:

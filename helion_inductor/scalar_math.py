@@ -142,7 +142,7 @@ def _on_floats(rounding: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tenso
 
 
 def fma(x: Tensor, y: Tensor, z: Tensor) -> Tensor:
-    """x * y + z, rounded once. f64 inputs may differ from that in the last bit, and where a product overflows."""
+    """x * y + z, rounded once; in f64 not always so in the last bit, nor where the product over- or underflows."""
     if x.dtype == torch.float64:
         return _fma64(x, y, z)
     product, addend = x.double() * y.double(), z.double()  # the product is exact
@@ -162,8 +162,8 @@ def _fma64(x: Tensor, y: Tensor, z: Tensor) -> Tensor:
     x_low, y_low = x - x_high, y - y_high
     product_error = x_low * y_low - (((product - x_high * y_high) - x_low * y_high) - x_high * y_low)
     total = product + z
-    precise = total + (product_error + _sum_error(product, z, total))
-    return torch.where(precise.isfinite(), precise, total)
+    correction = product_error + _sum_error(product, z, total)
+    return torch.where(correction.isfinite() & (correction != 0), total + correction, total)
 
 
 def _sum_error(a: Tensor, b: Tensor, total: Tensor) -> Tensor:
@@ -180,6 +180,12 @@ def int_or_float_pow(a: Tensor, b: Tensor) -> Tensor:
         result = torch.where((exponent & 1) != 0, result * a, result)
         a, exponent = a * a, (exponent >> 1) & (2**63 - 1)
     return result
+
+
+def ldexp(x: Tensor, n: Tensor) -> Tensor:
+    """x * 2**n, rounded once."""
+    shape = torch.broadcast_shapes(x.shape, n.shape)  # torch's own broadcasting resizes a result that it then warns of
+    return torch.ldexp(x.expand(shape), n.expand(shape))
 
 
 def polygamma(n: Tensor, x: Tensor) -> Tensor:
@@ -215,7 +221,7 @@ def _from(module: ModuleType, names: str) -> dict[str, Callable[..., Tensor]]:
 FORMULAS: Mapping[str, Callable[..., Tensor]] = MappingProxyType({
     **_from(torch, """
         acos acosh asin asinh atan atan2 atanh copysign cos cosh digamma eq erf erfc erfinv exp exp2 expm1 hypot i0
-        igamma igammac ldexp lgamma log log10 log1p log2 ne nextafter reciprocal rsqrt sigmoid sin sinh sqrt tan
+        igamma igammac lgamma log log10 log1p log2 ne nextafter reciprocal rsqrt sigmoid sin sinh sqrt tan
         tanh"""),
     **_from(torch.special, """
         airy_ai bessel_j0 bessel_j1 bessel_y0 bessel_y1 chebyshev_polynomial_t chebyshev_polynomial_u
@@ -251,6 +257,7 @@ FORMULAS: Mapping[str, Callable[..., Tensor]] = MappingProxyType({
     "int_truediv": int_truediv,
     "isinf": _isinf,
     "isnan": lambda x: x != x,
+    "ldexp": ldexp,
     "le": ordered(torch.le),
     "logical_and": _logical(torch.logical_and),
     "logical_not": _logical(torch.logical_not),

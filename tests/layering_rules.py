@@ -29,7 +29,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("report", "pipeline"),
     ("fx_bridge",),
     ("backend",),
-    ("__init__", "__main__", "demo", "doctor", "explain"),
+    ("__init__", "__main__", "demo", "demo_models", "demo_table", "doctor", "explain"),
 )
 LEVEL = {unit: level for level, floor in enumerate(FLOORS) for unit in floor}
 TOP = len(FLOORS) - 1

@@ -20,6 +20,7 @@ from types import MappingProxyType
 import torch
 
 from ..errors import Unsupported, UnsupportedError
+from ..ir.tile_ir import Buffer, LoopNest, Map
 from ..scalar_math import compute_dtype
 
 TRITON_DTYPES: Mapping[torch.dtype, str] = MappingProxyType({
@@ -39,7 +40,7 @@ TRITON_DTYPES: Mapping[torch.dtype, str] = MappingProxyType({
     torch.float8_e4m3fn: "tl.float8e4nv",
     torch.float8_e5m2: "tl.float8e5",
 })  # fmt: skip
-_SHORT_UNSIGNED = frozenset({torch.uint8, torch.uint16, torch.uint32})
+_UNSIGNED = frozenset({torch.uint8, torch.uint16, torch.uint32, torch.uint64})
 
 
 def triton_dtype(dtype: torch.dtype) -> str:
@@ -199,13 +200,19 @@ def _signbit(a: _Application) -> str:
     return f"{a.x}.to(tl.int{8 * a.dtypes[0].itemsize}, bitcast=True) < 0" if a.on_floats else f"{a.x} < 0"
 
 
+def _complement(a: _Application) -> str:
+    if a.dtype in _UNSIGNED:  # the interpreter has no unsigned number of all ones to invert with
+        return f"{a.x} ^ {constant(-1, a.dtype)}"
+    return f"~{a.x}"
+
+
 def _cast_text(text: str, source: torch.dtype, target: torch.dtype) -> str:
     if source == target:
         return text
     if target == torch.bool:
         return f"{_atom(text)} != 0"
     # The conversion of a negative float to an unsigned integer is undefined.
-    through = ".to(tl.int64)" if source.is_floating_point and target in _SHORT_UNSIGNED else ""
+    through = ".to(tl.int64)" if source.is_floating_point and target in _UNSIGNED - {torch.uint64} else ""
     return f"{_atom(text)}{through}.to({triton_dtype(target)})"
 
 
@@ -261,7 +268,7 @@ _WRITERS: Mapping[str, _Writer] = MappingProxyType({
     "bitcast": _bitcast,
     "bitwise_and": _infix("&"),
     "bitwise_left_shift": _device("left_shift"),
-    "bitwise_not": lambda a: f"~{a.x}",
+    "bitwise_not": _complement,
     "bitwise_or": _infix("|"),
     "bitwise_right_shift": _device("right_shift"),
     "bitwise_xor": _infix("^"),
@@ -323,3 +330,18 @@ _WRITERS: Mapping[str, _Writer] = MappingProxyType({
 
 SUPPORTED: frozenset[str] = frozenset(_WRITERS)
 """Opcodes that kernels can hold. A node that needs another one stays with Inductor."""
+
+
+def obstacle(nest: LoopNest, buffers: Mapping[str, Buffer]) -> Unsupported | None:
+    """The first thing in ``nest`` that kernels cannot hold: an opcode, or the dtype of a buffer; None when all of it fits."""
+    for name in (*nest.reads(), *nest.writes()):
+        if buffers[name].dtype not in TRITON_DTYPES:
+            return Unsupported("dtype", f"kernels have no {buffers[name].dtype}")
+    for stmt in nest.body:
+        if isinstance(stmt, Map):
+            if stmt.op not in SUPPORTED:
+                return Unsupported("opcode", f"no kernel code for {stmt.op}")
+            unknown = [a for a in stmt.attrs if isinstance(a, torch.dtype) and a not in TRITON_DTYPES]
+            if unknown:
+                return Unsupported("dtype", f"kernels have no {unknown[0]}")
+    return None

@@ -35,7 +35,7 @@ from ..ir.tile_ir import (
     operands,
 )
 from .blocks import Blocks
-from .expressions import constant, emit, triton_dtype
+from .expressions import constant, emit, from_memory, to_memory, triton_dtype
 from .index_text import fits_int32, triton_text
 from .reductions import accumulate, final, identity, initial, scan_text
 
@@ -252,9 +252,9 @@ class TaskBody:
             text += f", {mask}, other={self._other(stmt)}"
         memory = self.buffers[stmt.buffer].dtype
         text += ")"
-        if memory != stmt.dtype or memory == torch.bool:
-            text += f".to({triton_dtype(stmt.dtype)})"
-        self.define(stmt, text, block=block)
+        if memory == torch.bool:
+            text += ".to(tl.int1)"
+        self.define(stmt, from_memory(text, memory), block=block)
 
     def _other(self, stmt: Load) -> str:
         if stmt.mask is None or stmt.other in (0, False):
@@ -284,7 +284,7 @@ class TaskBody:
         if isinstance(stmt, Atomic):
             shape = self.blocks.shape(dims)
             return f"tl.broadcast_to({value}, {shape})" if stmt.value in self.block_values else f"tl.full({shape}, {value}, {triton_dtype(memory)})"
-        return value if memory == self.types[stmt.value] else f"{value}.to({triton_dtype(memory)})"
+        return to_memory(value, memory)
 
     def _check(self, stmt: Check) -> None:
         dims = frozenset().union(*(self.dims[v] for v in operands(stmt)))

@@ -111,14 +111,18 @@ def to_text(expr: Expr) -> str:
     return _print(expr, 0)
 
 
+def _negative(term: Expr) -> bool:
+    return bool(term.as_coeff_Mul()[0] < 0)
+
+
 def _print(e: Expr, level: int) -> str:
     if e.is_Integer:
         return str(int(e)) if int(e) >= 0 or level == 0 else f"({int(e)})"
     if e.is_Symbol:
         return str(e.name)
     if e.is_Add:
-        terms = sorted(e.args, key=lambda t: (bool(t.is_Integer), str(t)))
-        text = " + ".join(_print(t, 1) for t in terms)
+        first, *rest = sorted(e.args, key=lambda t: (_negative(t), bool(t.is_Integer), str(t)))
+        text = _print(first, 1) + "".join(f" - {_print(-t, 1)}" if _negative(t) else f" + {_print(t, 1)}" for t in rest)
         return f"({text})" if level > 1 else text
     if e.is_Mul:
         return " * ".join(_print(t, 2) for t in sorted(e.args, key=lambda t: (not t.is_Integer, str(t))))

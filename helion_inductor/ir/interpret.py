@@ -1,22 +1,44 @@
 """The meaning of a ``TileProgram`` on CPU tensors: every nest evaluated over its whole index grid with torch ops.
 
-Slow and exact by construction: no tiles, no masks for tails, one tensor per value. Used by tests as the oracle between eager
-PyTorch and generated kernels.
+Slow and exact by construction: no tiles, no masks for tails, one tensor per value. Used by tests as the oracle
+between eager PyTorch and generated kernels.
 """
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping, Sequence
 
 import sympy
 import torch
 
-from .index import Expr, FloorDiv, Mod, values_in
+from .index import Expr, FloorDiv, Mod
 from .ops import OPS
-from .tile_ir import Atomic, Buffer, Check, Const, Index, Load, LoopNest, Map, Reduce, Scan, Store, TileProgram, compute_dtype
+from .tile_ir import (
+    Atomic,
+    Buffer,
+    Check,
+    Const,
+    Index,
+    Load,
+    LoopNest,
+    Map,
+    Reduce,
+    Scan,
+    Store,
+    TileProgram,
+    compute_dtype,
+)
+
+# Bits of the same width in place of dtypes that torch does not store through an index on the CPU.
+_STORED_AS = {
+    torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64, torch.float8_e8m0fnu: torch.uint8,
+}  # fmt: skip
+_SIGN = torch.iinfo(torch.int64).min
 
 Environment = Mapping[str, int]
+Tensors = Mapping[str, torch.Tensor]
+Names = Mapping[str, int | torch.Tensor]
+Values = Mapping[int, torch.Tensor]
 
 
 def evaluate_int(e: Expr, sizes: Environment) -> int:
@@ -24,7 +46,7 @@ def evaluate_int(e: Expr, sizes: Environment) -> int:
     return int(_evaluate(e, dict(sizes), {}))
 
 
-def _evaluate(e: Expr, names: Mapping[str, int | torch.Tensor], values: Mapping[int, torch.Tensor]) -> int | torch.Tensor:
+def _evaluate(e: Expr, names: Names, values: Values) -> int | torch.Tensor:
     if e.is_Integer:
         return int(e)
     if e.is_Symbol:
@@ -58,11 +80,14 @@ def allocate(buffer: Buffer, sizes: Environment) -> torch.Tensor:
     return t.fill_(float("nan")) if buffer.dtype.is_floating_point else t
 
 
-def interpret(program: TileProgram, tensors: Mapping[str, torch.Tensor], sizes: Environment, *, shuffle: random.Random | None = None,
+def interpret(program: TileProgram, tensors: Tensors, sizes: Environment, *,
               order: Sequence[int] | None = None) -> dict[str, torch.Tensor]:  # fmt: skip
     """Run all nests; ``tensors`` gives the ``in`` buffers (aliased ones are updated in place); returns every buffer.
 
     ``order`` runs the nests in another order than program order.
+
+    Raises:
+        IndexError: a ``check`` failed, or an unmasked access lies outside its buffer.
     """
     env = dict(tensors)
     for b in program.buffers:
@@ -80,10 +105,12 @@ def _flat(t: torch.Tensor) -> torch.Tensor:
     return t.as_strided((span,), (1,), t.storage_offset())
 
 
-def run_nest(nest: LoopNest, env: Mapping[str, torch.Tensor], sizes: Environment) -> None:
+def run_nest(nest: LoopNest, env: Tensors, sizes: Environment) -> None:
     """Evaluate one nest over its whole iteration space, effects in body order."""
     axes = [*nest.parallel, *nest.reduce]
     extents = [evaluate_int(a.extent, sizes) for a in axes]
+    if 0 in extents[: len(nest.parallel)]:
+        return
     names: dict[str, int | torch.Tensor] = dict(sizes)
     for k, (axis, n) in enumerate(zip(axes, extents, strict=True)):
         names[axis.name] = torch.arange(n).reshape([-1 if j == k else 1 for j in range(len(axes))])
@@ -112,12 +139,14 @@ def run_nest(nest: LoopNest, env: Mapping[str, torch.Tensor], sizes: Environment
                 _check(stmt, names, values)
 
 
-def _load(stmt: Load, env: Mapping[str, torch.Tensor], names: Mapping[str, int | torch.Tensor], values: Mapping[int, torch.Tensor]) -> torch.Tensor:
+def _load(stmt: Load, env: Tensors, names: Names, values: Values) -> torch.Tensor:
     flat = _flat(env[stmt.buffer])
     index = torch.as_tensor(_evaluate(stmt.index, names, values))
     if stmt.mask is None:
+        _inside(index, torch.tensor(True), flat, stmt.buffer)
         return flat[index].to(stmt.dtype)
     mask = values[stmt.mask]
+    _inside(index, mask, flat, stmt.buffer)
     safe = torch.where(mask, index, 0)
     other = torch.tensor(stmt.other, dtype=stmt.dtype)
     if flat.numel() == 0:
@@ -125,22 +154,29 @@ def _load(stmt: Load, env: Mapping[str, torch.Tensor], names: Mapping[str, int |
     return torch.where(mask, flat[safe].to(stmt.dtype), other)
 
 
-def _store(stmt: Store | Atomic, env: Mapping[str, torch.Tensor], names: Mapping[str, int | torch.Tensor],
-           values: Mapping[int, torch.Tensor], extents: Sequence[int]) -> None:  # fmt: skip
+def _inside(index: torch.Tensor, mask: torch.Tensor, flat: torch.Tensor, buffer: str) -> None:
+    """Refuse an offset that no element has; a negative one would quietly count from the end."""
+    if bool((((index < 0) | (index >= flat.numel())) & mask).any()):
+        raise IndexError(f"an offset lies outside {buffer}")
+
+
+def _store(stmt: Store | Atomic, env: Tensors, names: Names, values: Values, extents: Sequence[int]) -> None:
     target = env[stmt.buffer]
-    flat = _flat(target)
+    bits = _STORED_AS.get(target.dtype, target.dtype)
+    flat = _flat(target).view(bits)
     index = torch.as_tensor(_evaluate(stmt.index, names, values))
-    value = values[stmt.value].to(target.dtype)
+    value = values[stmt.value].to(target.dtype).view(bits)
     mask = torch.tensor(True) if stmt.mask is None else values[stmt.mask]
     shape = torch.broadcast_shapes(index.shape, value.shape, mask.shape) if isinstance(stmt, Store) else tuple(extents)
     index, value, mask = (torch.broadcast_to(t, shape) for t in (index, value, mask))
+    _inside(index, mask, flat, stmt.buffer)
     if isinstance(stmt, Atomic):
         flat.index_put_((index[mask],), value[mask], accumulate=True)
     else:
         flat[index[mask]] = value[mask]
 
 
-def _check(stmt: Check, names: Mapping[str, int | torch.Tensor], values: Mapping[int, torch.Tensor]) -> None:
+def _check(stmt: Check, names: Names, values: Values) -> None:
     value = values[stmt.value]
     good = (value >= _evaluate(stmt.lower, names, values)) & (value < _evaluate(stmt.upper, names, values))
     if stmt.mask is not None:
@@ -154,6 +190,8 @@ def reduce_tensor(kind: str, value: torch.Tensor, dims: Sequence[int], dtype: to
     kept = value.shape[: value.dim() - len(dims)]
     flat = value.flatten(len(kept)) if dims else value.unsqueeze(-1)
     work = flat.to(torch.int64) if flat.dtype in (torch.uint16, torch.uint32, torch.uint64) else flat
+    flip = _SIGN if flat.dtype == torch.uint64 and kind.endswith(("max", "min")) else 0
+    work = work ^ flip if flip else work  # int64 in the order of the uint64 values
     match kind:
         case "sum":
             out = work.sum(-1, dtype=work.dtype)
@@ -161,6 +199,7 @@ def reduce_tensor(kind: str, value: torch.Tensor, dims: Sequence[int], dtype: to
             out = work.prod(-1, dtype=work.dtype)
         case "max" | "min":
             out = work.amax(-1) if kind == "max" else work.amin(-1)
+            out = out ^ flip if flip else out
         case "any":
             out = work.any(-1)
         case "xor_sum":

@@ -106,7 +106,7 @@ def _fail(message: str) -> NoReturn:
 
 
 def _match(pattern: re.Pattern[str], text: str, what: str) -> re.Match[str]:
-    return pattern.fullmatch(text) or _fail(f"not a {what}: {text!r}")
+    return pattern.fullmatch(text) or _fail(f"not {what}: {text!r}")
 
 
 def _split(text: str) -> list[str]:
@@ -130,7 +130,7 @@ def _dtype(name: str) -> torch.dtype:
 
 
 def _value(text: str) -> int:
-    return int(_match(re.compile(r"%(\d+)"), text, "value").group(1))
+    return int(_match(re.compile(r"%(\d+)"), text, "a value").group(1))
 
 
 def _optional(text: str | None) -> int | None:
@@ -160,31 +160,31 @@ def _attributes(text: str) -> tuple[object, ...]:
 
 
 def _size(text: str) -> Size:
-    m = _match(_SIZE, text, "size")
+    m = _match(_SIZE, text, "a size")
     return Size(m["name"], int(m["lower"]), int(m["hint"]))
 
 
 def _buffer(text: str) -> Buffer:
-    m = _match(_BUFFER, text, "buffer")
+    m = _match(_BUFFER, text, "a buffer")
     shape = _exprs(m["shape"])
     stride = contiguous(shape) if m["stride"] is None else _exprs(m["stride"])
     return Buffer(m["name"], _dtype(m["dtype"]), shape, stride, m["kind"], m["aliases"])
 
 
 def _program_head(line: str) -> TileProgram:
-    m = _match(_PROGRAM, line, "program")
+    m = _match(_PROGRAM, line, "a program")
     sizes = tuple(map(_size, _split(m["sizes"] or "")))
     return TileProgram(m["name"], sizes, tuple(map(_buffer, _split(m["buffers"]))), ())
 
 
 def _axes(text: str) -> Iterator[Axis]:
     for part in _split(text):
-        m = _match(_AXIS, part, "axis")
+        m = _match(_AXIS, part, "an axis")
         yield Axis(m["name"], index.parse(m["extent"]))
 
 
 def _nest_head(line: str) -> LoopNest:
-    m = _match(_NEST, line, "nest")
+    m = _match(_NEST, line, "a nest")
     origins = tuple((m["origins"] or "").split())
     return LoopNest(m["name"], tuple(_axes(m["parallel"])), tuple(_axes(m["reduce"] or "")), (), origins)
 
@@ -253,18 +253,18 @@ def parse_nest(text: str) -> LoopNest:
 
 
 def _kernel_head(line: str) -> KernelSchedule:
-    m = _match(_KERNEL, line, "kernel")
+    m = _match(_KERNEL, line, "a kernel")
     kernel = KernelSchedule(m["name"], m["pid_type"], int(m["num_warps"]), int(m["num_stages"]), ())
     return kernel if m["sm_multiplier"] is None else replace(kernel, sm_multiplier=int(m["sm_multiplier"]))
 
 
 def _dim(text: str) -> TileDim:
-    m = _match(_DIM, text, "tile dimension")
+    m = _match(_DIM, text, "a tile dimension")
     return TileDim(m["name"], tuple(_split(m["axes"])), int(m["block"]), m["kind"])
 
 
 def _task(line: str) -> Task:
-    m = _match(_TASK, line, "task")
+    m = _match(_TASK, line, "a task")
     dims = tuple(map(_dim, _split(m["tile"])))
     parallel = [d.name for d in dims if d.kind == "parallel"]
     if _split(m["dims"]) != parallel:
@@ -274,7 +274,7 @@ def _task(line: str) -> Task:
 
 def _phase(lines: _Lines, number: int) -> Phase:
     def head(line: str) -> None:
-        if int(_match(_PHASE, line, "phase")["number"]) != number:
+        if int(_match(_PHASE, line, "a phase")["number"]) != number:
             _fail(f"phase {number} comes next")
 
     lines.take(head)

@@ -10,9 +10,26 @@ import sympy
 from .body import remap
 from .index import Expr, FloorDiv, Mod, substitute, symbol
 from .simplify import Ranges, simplify
-from .tile_ir import Atomic, Axis, Check, Index, Load, LoopNest, Map, Reduce, Scan, Stmt, Store, indices, is_value, operands
+from .tile_ir import (
+    Atomic,
+    Axis,
+    Check,
+    Index,
+    Load,
+    LoopNest,
+    Map,
+    Reduce,
+    Scan,
+    Stmt,
+    Store,
+    indices,
+    is_value,
+    operands,
+)
 
-_COMMUTATIVE = frozenset({"add", "mul", "maximum", "minimum", "eq", "ne", "logical_and", "logical_or", "bitwise_and", "bitwise_or"})
+_COMMUTATIVE = frozenset({
+    "add", "mul", "maximum", "minimum", "eq", "ne", "logical_and", "logical_or", "bitwise_and", "bitwise_or",
+})  # fmt: skip
 _IMPURE = frozenset({"inline_asm_elementwise"})
 
 
@@ -35,8 +52,8 @@ def with_indices(stmt: Stmt, change: Mapping[sympy.Symbol, Expr], ranges: Ranges
 
 def reaxis(nest: LoopNest, parallel: Sequence[Axis], reduce: Sequence[Axis], change: Mapping[str, Expr],
            reduced: Mapping[str, tuple[str, ...]], lower: Mapping[str, int]) -> LoopNest:  # fmt: skip
-    """Run ``nest`` over new axes: ``change`` gives each old axis in terms of the new ones, ``reduced`` the new names of each
-    old reduce axis."""
+    """Run ``nest`` over new axes: ``change`` gives each old axis in terms of the new ones, ``reduced`` the new names of
+    each old reduce axis."""
     ranges = Ranges({a.name: a.extent for a in (*parallel, *reduce)}, lower)
     symbols = {symbol(name): e for name, e in change.items()}
     body: list[Stmt] = []
@@ -59,7 +76,7 @@ def _key(stmt: Stmt) -> tuple[object, ...]:
             return ("index", stmt.dtype, stmt.expr)
         case Map():
             args = tuple(sorted(stmt.args)) if stmt.op in _COMMUTATIVE else stmt.args
-            return ("map", stmt.dtype, stmt.op, args, stmt.attrs)
+            return ("map", stmt.dtype, stmt.op, args, tuple(map(repr, stmt.attrs)))
         case Reduce():
             return ("reduce", stmt.dtype, stmt.kind, stmt.axes, stmt.arg)
         case Scan():

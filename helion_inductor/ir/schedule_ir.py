@@ -12,12 +12,12 @@ Grammar (text form; ``printer`` writes it, ``parser`` reads it back to an equal 
 
 ``dimnames`` are the parallel dimensions, in order.
 
-Meaning.  A *tile dimension* lays a run of a nest's axes out row-major and cuts it into blocks of a power of two elements.
-Parallel dimensions are cut across virtual pids: a task owns ``product(ceil(extent / block))`` of them, numbered by its pid map.
-A ``persistent`` reduce dimension is held whole in one block; a ``looped`` one is walked block by block, once per pass.  Tasks of
-one phase share one virtual-pid space (task after task) and are independent; phases run one after another, and virtual pids
-restart at 0 in each.  ``wide`` tasks compute offsets in 64 bits, ``narrow`` ones in 32; with neither it is chosen at launch
-from the sizes.
+Meaning. A *tile dimension* lays a run of a nest's axes out row-major and cuts it into blocks of a power of two
+elements. Parallel dimensions are cut across virtual pids: a task owns ``product(ceil(extent / block))`` of them,
+numbered by its pid map. A ``persistent`` reduce dimension is held whole in one block; a ``looped`` one is walked
+block by block, once per pass. Tasks of one phase share one virtual-pid space (task after task) and are independent;
+phases run one after another, and virtual pids restart at 0 in each. ``wide`` tasks compute offsets in 64 bits,
+``narrow`` ones in 32; with neither it is chosen at launch from the sizes.
 """
 
 from __future__ import annotations

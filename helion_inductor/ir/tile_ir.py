@@ -20,14 +20,16 @@ Grammar (text form; ``printer`` writes it, ``parser`` reads it back to an equal 
                | "atomic " OP " " NAME "[" expr "] %" INT [" mask %" INT]
                | "check %" INT " in [" expr ", " expr ")" [" mask %" INT]
 
-Buffers are in order: those of the first line, then the ``decl`` lines. Without ``strides`` a buffer is row-major contiguous.
+Buffers are in order: those of the first line, then the ``decl`` lines. Without ``strides`` a buffer is row-major
+contiguous.
 
-Meaning.  A buffer is a strided tensor; a load or store names an element by its *linear offset in elements* from the buffer's
-first element, so views need no reshaping.  A nest runs its body once for every point of its parallel and reduce axes; a value
-varies over the axes that its operands mention, less those that a ``reduce`` folded.  Reducing an axis and then using a value
-that varies over that axis again makes another *pass* over the axis: the pass of a value is the number of reductions on its
-longest path.  Values are in compute dtypes (f32, f64, integers, bool): loads of half and 8-bit floats widen to f32, stores
-round.  A store whose buffer is an ``out`` that aliases an input updates that input in place.
+Meaning. A buffer is a strided tensor; a load or store names an element by its *linear offset in elements* from the
+buffer's first element, so views need no reshaping. A nest runs its body once for every point of its parallel and
+reduce axes; a value varies over the axes that its operands mention, less those that a ``reduce`` folded. Reducing an
+axis and then using a value that varies over that axis again makes another *pass* over the axis: the pass of a value
+is the number of reductions on its longest path. Values are in compute dtypes (f32, f64, integers, bool): loads of
+half and 8-bit floats widen to f32, stores round. A store whose buffer is an ``out`` that aliases an input updates
+that input in place.
 """
 
 from __future__ import annotations
@@ -65,7 +67,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Size:
-    """A size symbol: its least possible value, and the value seen at compile time (a hint for choices, never for meaning)."""
+    """A size symbol: its least possible value, and the value seen at compile time (for choices, never for meaning)."""
 
     name: str
     lower: int
@@ -74,7 +76,7 @@ class Size:
 
 @dataclass(frozen=True)
 class Buffer:
-    """A strided tensor of the region. ``kind``: ``in`` (given), ``out`` (given, written) or ``temp`` (made by the region)."""
+    """A strided tensor of the region. ``kind``: ``in`` (given), ``out`` (given, written) or ``temp`` (made inside)."""
 
     name: str
     dtype: torch.dtype

@@ -16,6 +16,7 @@ VIEWS = frozenset({
 """Ops that only rename elements: free inside a region, and never a region of their own."""
 
 _MATMUL = ("mm", "addmm", "bmm", "baddbmm", "_int_mm", "_scaled_mm", "mv", "dot", "linear", "addmv", "_grouped_mm", "_scaled_grouped_mm")
+_CONVOLUTION = ("conv1d", "conv2d", "conv3d", "conv_")  # not "conv": convert_element_type
 _COLLECTIVE_NAMESPACES = ("_c10d_functional", "c10d_functional", "symm_mem")
 _SCAN = ("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp", "_cummax_helper", "_cummin_helper", "associative_scan")
 _REDUCTION = (
@@ -62,7 +63,7 @@ def family(target: object) -> str:
             return result
     if "attention" in base:
         return "attention"
-    return "convolution" if "convolution" in base or base.startswith("conv") else "pointwise"
+    return "convolution" if "convolution" in base or base.startswith(_CONVOLUTION) else "pointwise"
 
 
 LEFT_TO_INDUCTOR = frozenset({"matmul", "attention", "convolution", "collective"})

@@ -47,6 +47,9 @@ _SAME_DTYPE = frozenset({
 })  # fmt: skip
 
 
+MAX_SCAN = 8192
+
+
 def refuse(code: str, detail: str) -> UnsupportedError:
     return UnsupportedError(Unsupported(code, detail))
 
@@ -68,6 +71,8 @@ def convert(e: Any) -> Expr:
         return Mod(args[0], args[1])
     if name in ("Min", "Max"):
         return getattr(sympy, name)(*args)
+    if name == "Abs":
+        return sympy.Max(args[0], -args[0])
     if name == "Identity":
         return args[0]
     raise refuse("index-function", f"index expression uses {name}")
@@ -295,6 +300,9 @@ class BodyBuilder:
         axes = tuple(a for a in self.reduce_axes if symbol(a) not in self.unit)
         if kind is None or len(axes) != 1:
             raise refuse("scan", "an associative scan with a combine function of its own")
+        extent = self.ranges.axes[axes[0]]
+        if not extent.is_Integer or int(extent) > MAX_SCAN:
+            raise refuse("scan-length", f"a scan over {extent} elements does not fit one block of at most {MAX_SCAN}")
         first = self.cast(values[0], compute_dtype(dtypes[0]))
         running = self.emit(lambda v: Scan(v, self.types[first], kind, axes[0], first), self.types[first])
         if len(values) == 1:

@@ -40,6 +40,8 @@ _aten = torch.ops.aten
 _FALLS_BACK_WITHOUT_FEATURES = frozenset({
     _aten.cumsum.default, _aten.cumprod.default, _aten.cummax.default, _aten.cummin.default, _aten.logcumsumexp.default,
 })  # fmt: skip
+_FALLS_BACK_ON_GPU = frozenset({_aten.special_log_ndtr.default, _aten.special_ndtr.default, _aten.special_ndtri.default})
+_LEAST_INT = -(2**63)
 _FEATURES = (BackendFeature.SCAN, BackendFeature.TUPLE_REDUCTION, BackendFeature.INPLACE_BUFFERS)
 
 
@@ -77,10 +79,12 @@ class Output:
 @dataclass(frozen=True)
 class LoweredGraph:
     """All loops of a sub-graph in program order; ``inputs`` are its tensor placeholders by name, ``made`` the buffers of its own
-    (those without elements too, which have no loop), with the node each comes from."""
+    (those without elements too, which have no loop), with the node each comes from; ``unfilled`` those of them that have
+    elements but no loop to give them values, which something else overwrites."""
 
     inputs: dict[str, Layout]
     made: dict[str, tuple[Layout, str]]
+    unfilled: tuple[str, ...]
     loops: tuple[Loop, ...]
     outputs: tuple[Output, ...]
     lower_bounds: dict[str, int]
@@ -99,9 +103,10 @@ def has_loop_lowering(target: object) -> bool:
     """Whether Inductor registers a lowering of its own for this overload.
 
     Some lowerings fall back to ATen only where a backend feature is missing; they count as fallbacks too, so the names that
-    this file's features keep from falling back are listed.
+    this file's features keep from falling back are listed, as are those that fall back on a GPU for want of a device function
+    that we have.
     """
-    return target in lowerings and (target not in fallbacks or target in _FALLS_BACK_WITHOUT_FEATURES)
+    return target in lowerings and (target not in fallbacks or target in _FALLS_BACK_WITHOUT_FEATURES | _FALLS_BACK_ON_GPU)
 
 
 class _EveryNodeRealised(GraphLowering):
@@ -120,7 +125,7 @@ class _EveryNodeRealised(GraphLowering):
                 box.realize()
         for op in self.operations[before:]:
             self.made_by[op.get_name()] = n.name
-            if isinstance(op, inductor_ir.ComputedBuffer) and _uninitialised(op):
+            if isinstance(op, inductor_ir.ComputedBuffer) and _uninitialised(op) and any(u.op == "output" for u in n.users):
                 raise LoopRefused(n.name, Unsupported("uninitialised", f"{n.target} leaves memory as it finds it"))
             if not isinstance(op, inductor_ir.ComputedBuffer):
                 raise LoopRefused(n.name, Unsupported("not-a-loop", f"{n.target} lowers to {type(op).__name__}"))
@@ -159,18 +164,20 @@ def lower_graph(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], fake_mo
             raise LoopRefused(node, Unsupported("lowering-failed", str(error).splitlines()[0])) from error
         loops = tuple(loop for op in graph.operations if (loop := _loop(op, graph)) is not None)
         made = {op.get_name(): (_layout(op.get_layout(), op), graph.made_by.get(op.get_name(), "?")) for op in graph.operations if _owns(op)}
+        unfilled = tuple(op.get_name() for op in graph.operations if _uninitialised(op))
         outputs = tuple(_output(o, graph) for o in graph.graph_outputs)
     if graph.constants:
         name = next(iter(graph.constants))
         raise LoopRefused(graph.made_by.get(name, "?"), Unsupported("constant-tensor", "a constant tensor made by a lowering"))
     inputs = {name: _layout(box.get_layout(), box) for name, box in graph.graph_inputs.items() if isinstance(box, inductor_ir.TensorBox)}
-    return LoweredGraph(inputs, made, loops, outputs, _lower_bounds(fake_mode.shape_env))
+    return LoweredGraph(inputs, made, unfilled, loops, outputs, _lower_bounds(fake_mode.shape_env))
 
 
 def _lower_bounds(shape_env: Any) -> dict[str, int]:
+    """Least value of each symbol: sizes are never negative, but an int that the program was called with may be."""
     bounds = {}
     for symbol, value_range in ({} if shape_env is None else shape_env.var_to_range).items():
-        bounds[symbol.name] = max(0, int(value_range.lower)) if value_range.lower.is_finite else 0
+        bounds[symbol.name] = int(value_range.lower) if value_range.lower.is_Integer else _LEAST_INT
     return bounds
 
 

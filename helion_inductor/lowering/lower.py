@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import fx
 
 from ..errors import UnsupportedError
-from ..ir.index import Expr, symbol
+from ..ir.index import ZERO, Expr, symbol
 from ..ir.simplify import Ranges, simplify
-from ..ir.tile_ir import Axis, Buffer, Load, LoopNest, Size, Store, TileProgram, compute_dtype
+from ..ir.tile_ir import Axis, Buffer, Const, Load, LoopNest, Size, Store, TileProgram, compute_dtype
 from .from_loops import convert, to_buffer, to_nest
 from .inductor_loops import Layout, LoopRefused, LoweredGraph, Output, lower_graph
 
@@ -34,6 +35,7 @@ def lower_region(name: str, module: fx.GraphModule, example_inputs: Sequence[Any
     nests = [
         _named(loop.node, lambda loop=loop, k=k: to_nest(loop, f"n{k}", dtypes, lowered.lower_bounds)) for k, loop in enumerate(lowered.loops)
     ]
+    nests[:0] = [_zero_nest(f"u{k}", buffers[b], lowered.made[b][1]) for k, b in enumerate(lowered.unfilled)]
     for position, (result, output) in enumerate(zip(outputs, lowered.outputs, strict=True)):
         if position not in bound:
             source = buffers[output.buffer]
@@ -94,6 +96,16 @@ def _copy_nest(name: str, source: Buffer, output: Output, target: Buffer, lower:
     dtype = compute_dtype(source.dtype)
     body = (Load(0, dtype, source.name, simplify(read, ranges)), Store(target.name, simplify(write, ranges), 0))
     return LoopNest(name, kept, (), body, (target.name,))
+
+
+def _zero_nest(name: str, buffer: Buffer, node: str) -> LoopNest:
+    """Zeros for a buffer that was left uninitialised, so that every value has a definition; what overwrites it removes them."""
+    axes = tuple(Axis(f"p{k}", n) for k, n in enumerate(buffer.shape) if n != 1)
+    steps = [s for n, s in zip(buffer.shape, buffer.stride, strict=True) if n != 1]
+    write = sum((symbol(a.name) * s for a, s in zip(axes, steps, strict=True)), ZERO)
+    dtype = compute_dtype(buffer.dtype)
+    zero = False if dtype == torch.bool else 0.0 if dtype.is_floating_point else 0
+    return LoopNest(name, axes, (), (Const(0, dtype, zero), Store(buffer.name, write, 0)), (node,))
 
 
 def _rename(nest: LoopNest, renamed: Mapping[str, str]) -> LoopNest:

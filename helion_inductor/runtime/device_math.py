@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 from triton.language.extra import libdevice
 
-# ---- integers
+# ---- integers; operands may also be Python ints (`tl.core` has what `tl` of older versions lacks)
 
 
 @triton.jit
@@ -33,8 +33,8 @@ def _signed(x):
 @triton.jit
 def trunc_div(a, b):
     """Integer quotient rounded towards zero; x / 0 is x."""
-    a = tl.to_tensor(a)
-    b = tl.to_tensor(b)
+    a = tl.core.to_tensor(a)
+    b = tl.core.to_tensor(b)
     if a.dtype.is_int_signed():
         quotient = _signed(_magnitude(a) // _or_one(_magnitude(b)))
         return tl.where((a < 0) != (b < 0), -quotient, quotient)
@@ -45,8 +45,8 @@ def trunc_div(a, b):
 @triton.jit
 def trunc_mod(a, b):
     """Integer remainder with the sign of the dividend; x % 0 is 0."""
-    a = tl.to_tensor(a)
-    b = tl.to_tensor(b)
+    a = tl.core.to_tensor(a)
+    b = tl.core.to_tensor(b)
     if a.dtype.is_int_signed():
         rest = _signed(_magnitude(a) % _or_one(_magnitude(b)))
         return tl.where(a < 0, -rest, rest)
@@ -57,8 +57,8 @@ def trunc_mod(a, b):
 @triton.jit
 def floor_div(a, b):
     """Integer quotient rounded down; x / 0 is x. For indices that may be negative, too."""
-    a = tl.to_tensor(a)
-    b = tl.to_tensor(b)
+    a = tl.core.to_tensor(a)
+    b = tl.core.to_tensor(b)
     if a.dtype.is_int_signed():
         dividend = _magnitude(a)
         divisor = _or_one(_magnitude(b))
@@ -73,8 +73,8 @@ def floor_div(a, b):
 @triton.jit
 def floor_mod(a, b):
     """Integer remainder with the sign of the divisor; x % 0 is 0."""
-    a = tl.to_tensor(a)
-    b = tl.to_tensor(b)
+    a = tl.core.to_tensor(a)
+    b = tl.core.to_tensor(b)
     if a.dtype.is_int_signed():
         divisor = _or_one(_magnitude(b))
         rest = _magnitude(a) % divisor

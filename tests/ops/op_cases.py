@@ -112,26 +112,35 @@ def special_values(dtype: torch.dtype) -> torch.Tensor:
     return torch.tensor(sorted({n for n in numbers if info.min <= n <= info.max}), dtype=dtype)
 
 
-def operands(case_dtypes: tuple[torch.dtype, ...]) -> list[torch.Tensor]:
-    """One tensor an operand, all of one length: every combination of special values (of some, for three operands)."""
-    columns = [special_values(d) for d in case_dtypes]
+def operands(case: Case) -> list[torch.Tensor]:
+    """One tensor an operand, all of one length: every combination of special values (of some, for three and more).
+
+    Values that a conversion from float to integer leaves undefined are left out.
+    """
+    columns = [special_values(d) for d in case.dtypes]
+    if "polynomial" in case.op:
+        columns[1] = torch.tensor([-1.0, 0.0, 1.0, 2.0, 5.0], dtype=case.dtypes[1])  # degrees: time is linear in them
+    if case.op == "polygamma":
+        columns[0] = torch.tensor([0.0, 1.0, 2.0, 4.0], dtype=case.dtypes[0])
     if len(columns) > 2:
-        columns = [c if len(c) < 3 else c[:: max(1, len(c) // 11)] for c in columns]
+        columns = [c if len(c) < 3 else c[:: max(1, len(c) * len(columns) // 33)] for c in columns]
     grid = torch.meshgrid(*(torch.arange(len(c)) for c in columns), indexing="ij")
-    return [c[index.flatten()] for c, index in zip(columns, grid)]
+    values = [c[index.flatten()] for c, index in zip(columns, grid)]
+    bounds = _conversion_bounds(case)
+    if bounds is not None:
+        values[0] = torch.where((values[0].double() > bounds[0]) & (values[0].double() < bounds[1]), values[0], 3.25)
+    return values
 
 
-def integer_operands(case: Case) -> list[torch.Tensor]:
-    """Special operands of a case, less those that only a float-to-integer conversion would see and leave undefined."""
-    values = operands(case.dtypes)
-    converts = case.op == "cast" or case.op.endswith("_to_int")
-    target = case.attrs[0] if converts and case.attrs else None
-    if not (isinstance(target, torch.dtype) and target in INTEGERS and case.dtypes[0] in FLOATS):
-        return values
-    low = -200 if target == torch.uint8 else torch.iinfo(target).min
-    high = 1000 if target == torch.uint8 else torch.iinfo(target).max
-    x = values[0].double()
-    return [torch.where((x > low) & (x < high), values[0], 3.25)]
+def _conversion_bounds(case: Case) -> tuple[float, float] | None:
+    if not (case.op == "cast" or case.op.endswith("_to_int")) or case.dtypes[0] not in FLOATS:
+        return None
+    target = case.result
+    if target not in INTEGERS:
+        return None
+    info = torch.iinfo(target)
+    # Eager wraps in uint8, and only there.
+    return (-200, 1000) if target == torch.uint8 else (info.min - 1 if info.min == 0 else info.min, info.max)
 
 
 def same(actual: torch.Tensor, expected: torch.Tensor) -> bool:

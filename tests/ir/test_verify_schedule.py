@@ -1,0 +1,124 @@
+"""Each rule about schedules is broken once, in a kernel that is right otherwise; the error marks the task."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from helion_inductor.errors import VerifyError
+from helion_inductor.ir.parser import parse_program, parse_schedule
+from helion_inductor.ir.verify_nest import rule_name
+from helion_inductor.ir.verify_schedule import KERNEL_RULES, verify_schedule, verify_schedules
+from tests.ir.test_verify import PROGRAM
+from tests.schedule_strategies import schedules
+from tests.strategies import Case, cases
+
+KERNEL = """\
+kernel @k  pid_type=flat  num_warps=4  num_stages=2
+  phase 0
+    task nest @rows pid_map row_major(a) tile(a[m]=1 parallel, r[k]=8 persistent)  narrow
+    task nest @zero pid_map row_major(a) tile(a[m]=4 parallel)
+  phase 1
+    task nest @scan pid_map row_major(a) tile(a[m]=16 parallel, r[k]=8 persistent)
+    task nest @add pid_map row_major(a, b) tile(a[m]=64 parallel, b[one]=1 parallel)"""
+
+BROKEN = [
+    ("known-pid-type", "pid_type=flat", "pid_type=round", "kernel @k"),
+    ("known-pid-type", "@add pid_map row_major", "@add pid_map snake", "@add"),
+    ("launch-settings", "num_warps=4", "num_warps=6", "kernel @k"),
+    ("launch-settings", "num_warps=4", "num_warps=64", "kernel @k"),
+    ("launch-settings", "num_stages=2", "num_stages=0", "kernel @k"),
+    ("phase-not-empty", KERNEL[KERNEL.index("    task nest @scan") :], "", "kernel @k"),
+    ("phase-not-empty", KERNEL[KERNEL.index("  phase 0") :], "", "kernel @k"),
+    ("known-nest", "nest @zero", "nest @other", "nest @other"),
+    ("nest-once", "nest @add pid_map row_major(a, b) tile(a[m]=64 parallel, b[one]=1 parallel)",
+                  "nest @zero pid_map row_major(a) tile(a[m]=4 parallel)", "nest @zero"),
+    ("dim-names", "row_major(a, b) tile(a[m]=64 parallel, b[one]", "row_major(a, a) tile(a[m]=64 parallel, a[one]", "@add"),
+    ("dim-names", "r[k]=8 persistent)  narrow", "r[k]=8 unrolled)  narrow", "@rows"),
+    ("dims-cover-axes", "row_major(a, b) tile(a[m]=64 parallel, b[one]=1 parallel)", "row_major(a) tile(a[m]=64 parallel)", "@add"),
+    ("dims-cover-axes", "tile(a[m]=64 parallel, b[one]=1 parallel)", "tile(a[one]=64 parallel, b[m]=1 parallel)", "@add"),
+    ("dims-cover-axes", ", r[k]=8 persistent)  narrow", ")", "@rows"),
+    ("dims-cover-axes", "tile(a[m]=1 parallel, r[k]=8 persistent)", "tile(r[k]=8 persistent, a[m]=1 parallel)", "@rows"),
+    ("dims-cover-axes", "@zero pid_map row_major(a) tile(a[m]=4 parallel)",
+                            "@zero pid_map row_major() tile(a[m]=4 looped)", "@zero"),
+    ("block-power-of-two", "a[m]=16", "a[m]=12", "@scan"),
+    ("block-power-of-two", "a[m]=16", "a[m]=0", "@scan"),
+    ("persistent-holds-all", "r[k]=8 persistent)  narrow", "r[k]=4 persistent)  narrow", "@rows"),
+    ("scan-not-looped", "a[m]=16 parallel, r[k]=8 persistent", "a[m]=16 parallel, r[k]=8 looped", "@scan"),
+    ("phase-independent", "  phase 1\n", "", "@scan"),
+    ("dependence-order", KERNEL[KERNEL.index("  phase 0") :], """\
+  phase 0
+    task nest @scan pid_map row_major(a) tile(a[m]=16 parallel, r[k]=8 persistent)
+  phase 1
+    task nest @rows pid_map row_major(a) tile(a[m]=1 parallel, r[k]=8 persistent)""", "@rows"),
+]  # fmt: skip
+
+
+def test_the_whole_kernel_is_right() -> None:
+    verify_schedule(parse_schedule(KERNEL), parse_program(PROGRAM))
+    verify_schedules([parse_schedule(KERNEL)], parse_program(PROGRAM))
+
+
+@pytest.mark.parametrize(("rule", "old", "new", "marked"), BROKEN)
+def test_schedule_rule(rule: str, old: str, new: str, marked: str) -> None:
+    with pytest.raises(VerifyError) as caught:
+        verify_schedule(parse_schedule(KERNEL.replace(old, new, 1)), parse_program(PROGRAM))
+    assert caught.value.rule == rule, str(caught.value)
+    (line,) = [line for line in caught.value.neighbourhood.splitlines() if line.startswith(">")]
+    assert marked in line, str(caught.value)
+
+
+def test_every_rule_is_tested_and_documented() -> None:
+    assert {rule_name(r) for r in KERNEL_RULES} == {rule for rule, *_ in BROKEN}
+    assert all(r.__doc__ for r in KERNEL_RULES)
+
+
+def _kernels(*phases: str) -> list[str]:
+    tasks = {line.split("@")[1].split()[0]: line for line in KERNEL.splitlines() if "task" in line}
+    head = KERNEL.splitlines()[0]
+    return ["\n".join([head, "  phase 0", *(tasks[name] for name in names.split())]) for names in phases]
+
+
+@pytest.mark.parametrize(("kernels", "rule", "detail"), [
+    (("rows zero", "scan"), "nest-once", "no kernel runs @add"),
+    (("rows zero", "scan add", "rows"), "nest-once", "@rows runs in another kernel too"),
+    (("zero scan", "rows", "add"), "dependence-order", "@scan runs before @rows, yet follows it in the program"),
+    (("rows zero", "add", "scan"), None, ""),
+])  # fmt: skip
+def test_rules_across_kernels(kernels: tuple[str, ...], rule: str | None, detail: str) -> None:
+    parsed = [parse_schedule(text) for text in _kernels(*kernels)]
+    if rule is None:
+        verify_schedules(parsed, parse_program(PROGRAM))
+        return
+    with pytest.raises(VerifyError, match=detail) as caught:
+        verify_schedules(parsed, parse_program(PROGRAM))
+    assert caught.value.rule == rule
+
+
+def test_in_place_updates_share_storage() -> None:
+    """@scan writes d, which aliases c; a reader of c in the same phase races with it."""
+    program = parse_program("""
+        program @p(in c: f32[4], out d: f32[4] aliases c, out y: f32[4])
+          nest @read parallel(m: 4)
+            %0: f32 = load c[m]
+            store y[m] %0
+          nest @write parallel(m: 4)
+            %0: f32 = const 1.0
+            store d[m] %0
+        """)
+    kernel = parse_schedule("""
+        kernel @k  pid_type=flat  num_warps=4  num_stages=2
+          phase 0
+            task nest @read pid_map row_major(a) tile(a[m]=4 parallel)
+            task nest @write pid_map row_major(a) tile(a[m]=4 parallel)
+        """)
+    with pytest.raises(VerifyError, match="share a phase: write after read of d"):
+        verify_schedule(kernel, program)
+
+
+@given(st.data(), cases())
+def test_drawn_schedules_are_right(data: st.DataObject, case: Case) -> None:
+    kernels = data.draw(schedules(case.program, case.sizes))
+    verify_schedules(kernels, case.program)
+    assert all(parse_schedule(str(k)) == k for k in kernels)
