@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .backend import fx_compiler
-    from .explain import explain
+    from .explaining import explain
     from .options import Options
     from .report import Report
 
@@ -19,17 +19,22 @@ __all__ = ["Options", "Report", "explain", "fx_compiler"]
 
 def __getattr__(name: str) -> Any:
     if name == "Options":
-        from .options import Options as value
-    elif name == "Report":
-        from .report import Report as value
-    elif name == "explain":
-        from .explain import explain as value
-    elif name == "fx_compiler":
-        from .backend import fx_compiler as value
-    else:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = value
-    return value
+        from .options import Options
+
+        return Options
+    if name == "Report":
+        from .report import Report
+
+        return Report
+    if name == "explain":
+        from .explaining import explain
+
+        return explain
+    if name == "fx_compiler":
+        from .backend import fx_compiler
+
+        return fx_compiler
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -9,19 +9,28 @@ from pathlib import Path
 
 from .errors import HelionError
 
-EPILOG = "Exit status: 0 if all is well, 1 if a result differs from eager or a check fails, 2 if something needed is missing."
+DESCRIPTION = """demo (the default): compile Qwen3 and BERT models made from small configurations, and a training step,
+compare them with eager PyTorch, and time them where there is a GPU. doctor: say what will and will not work here."""
+EPILOG = """Exit status: 0 if all is well, 1 if a result differs from eager or a check fails, 2 if something needed is
+missing."""
 
 
 def parser() -> argparse.ArgumentParser:
-    result = argparse.ArgumentParser(
-        prog="python -m helion_inductor",
-        description="demo (the default): compile Qwen3 and BERT models made from small configurations, and a training step, "
-        "compare them with eager PyTorch, and time them where there is a GPU. doctor: say what will and will not work here.",
-        epilog=EPILOG,
-    )
+    result = argparse.ArgumentParser(prog="python -m helion_inductor", description=DESCRIPTION, epilog=EPILOG)
     result.add_argument("command", nargs="?", choices=("demo", "doctor"), default="demo")
-    result.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where the demo runs (default: the GPU if there is one)")
-    result.add_argument("--out", type=Path, default=Path("out/demo"), metavar="DIR", help="folder for the generated kernels (default: out/demo)")
+    result.add_argument(
+        "--device",
+        choices=("auto", "cpu", "cuda"),
+        default="auto",
+        help="where the demo runs (default: the GPU if there is one)",
+    )
+    result.add_argument(
+        "--out",
+        type=Path,
+        default=Path("out/demo"),
+        metavar="DIR",
+        help="folder for the generated kernels (default: out/demo)",
+    )
     result.add_argument("--quick", action="store_true", help="the smallest models that still show everything")
     return result
 
@@ -46,7 +55,8 @@ def _doctor() -> int:
         from .doctor import run_doctor
     except (ImportError, OSError) as error:
         # torch makes its cache folder while it is imported.
-        print(f"[FAIL] torch and triton cannot be imported: {error}\nis the folder that TORCHINDUCTOR_CACHE_DIR names writable?")
+        print(f"[FAIL] torch and triton cannot be imported: {error}")
+        print("is the folder that TORCHINDUCTOR_CACHE_DIR names writable?")
         return 1
     return run_doctor()
 

@@ -22,8 +22,9 @@ import torch
 import torch._dynamo.config as dynamo_config
 import torch._functorch.config as functorch_config
 import torch._inductor.config as inductor_config
-from functorch.compile import make_boxed_func
 from torch import fx
+from torch._dynamo import list_backends, register_backend
+from torch._functorch.aot_autograd import make_boxed_func
 from torch._inductor import list_mode_options
 from torch._inductor.compile_fx import (
     _recursive_post_grad_passes,
@@ -60,8 +61,8 @@ def kernel_store() -> KernelStore:
 def store_token() -> str:
     """A word made with the store's folder and lost with it.
 
-    It is part of the key of Inductor's caches, so that a graph which outlived its regions (a cleared store, a cache shared
-    between machines) is compiled anew instead of being found.
+    It is part of the key of Inductor's caches, so that a graph which outlived its regions (a cleared store, a cache
+    shared between machines) is compiled anew instead of being found.
     """
     return (kernel_store().put(_TOKEN, {"token.txt": uuid.uuid4().hex}) / "token.txt").read_text()
 
@@ -70,17 +71,20 @@ class _Runner(RegionRunner):
     """Knows what to do about regions that the store does not have, or has no more."""
 
     def forget(self) -> None:
-        """Drop the regions that would be found again: callables of ``fx_compiler`` outlive a reset, and a store may not."""
+        """Drop regions that would be found again: callables of ``fx_compiler`` outlive a reset, and a store may not."""
         store = kernel_store()
         self._loaded = {key: run for key, run in self._loaded.items() if store.get(key) is None}
 
-    def __call__(self, key: str, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], sizes: Sequence[int]) -> None:
+    def __call__(
+        self, key: str, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], sizes: Sequence[int]
+    ) -> None:
         try:
             super().__call__(key, inputs, outputs, sizes)
         except KernelNotFound as error:
             # Without the token the next process recompiles, instead of finding the graph and failing again.
             shutil.rmtree(kernel_store().root / _TOKEN, ignore_errors=True)
-            raise KernelNotFound(f"{error}; a cached graph needs it. Run the program again: its graphs will be compiled anew") from None
+            hint = "a cached graph needs it. Run the program again: its graphs will be compiled anew"
+            raise KernelNotFound(f"{error}; {hint}") from None
 
 
 _RUNNER = _Runner(kernel_store)
@@ -172,7 +176,8 @@ class RegionPass(CustomGraphPass):
 
     def uuid(self) -> Any:
         capability = torch.cuda.get_device_capability() if torch.cuda.is_available() else None
-        return ("helion_inductor", source_hash(), store_token(), self.options.canonical(), compat.versions(), capability, compat.interpreting())
+        surroundings = (compat.versions(), capability, compat.interpreting())
+        return ("helion_inductor", source_hash(), store_token(), self.options.canonical(), *surroundings)
 
 
 def config_patches(options: Options, graph_pass: RegionPass) -> dict[str, Any]:
@@ -203,7 +208,8 @@ class Backend:
 
     @contextlib.contextmanager
     def recording(self, listener: Listener) -> Iterator[None]:
-        """Give ``listener`` the report of every graph whose compilation starts within, and of its backward, whenever that is.
+        """Give ``listener`` the report of every graph whose compilation starts within, and of its backward, whenever that
+        is.
 
         Graphs that come from Inductor's caches are not compiled, so nothing is said of them.
         """
@@ -224,15 +230,20 @@ class Backend:
 
 
 helion = Backend()
+if helion.__name__ not in list_backends(exclude_tags=()):  # run from a source tree, without an entry point
+    register_backend(helion, name=helion.__name__)
 
 
 def dry_compile(gm: fx.GraphModule, example_inputs: Sequence[Any], options: Options, listener: Listener) -> None:
     """Take a graph from Dynamo, and its backward if it has one, through all that happens up to our pass and no further.
 
-    ``listener`` gets a report for each post-grad graph, named "inference", "forward" or "backward". ``gm`` stays as it is.
+    ``listener`` gets a report for each post-grad graph, named "inference", "forward" or "backward". ``gm`` stays as it
+    is.
     """
 
-    def analyse(graph: fx.GraphModule, inputs: Sequence[Any], *, is_backward: bool = False, is_inference: bool = False, **_: Any) -> Any:
+    def analyse(
+        graph: fx.GraphModule, inputs: Sequence[Any], *, is_backward: bool = False, is_inference: bool = False, **_: Any
+    ) -> Any:
         kind = "backward" if is_backward else "inference" if is_inference else "forward"
         dry_pass = RegionPass(options, lambda report: listener(replace(report, name=kind)), dry=True)
         with inductor_config.patch(config_patches(options, dry_pass)), torch.no_grad():
@@ -261,14 +272,14 @@ def many_recompiles() -> Any:
 def fx_compiler(gm: fx.GraphModule, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None) -> Any:
     """The same road as an AOTAutograd compiler: ``functorch.compile.aot_function(fn, fw_compiler=helion_inductor.fx_compiler)``.
 
-    The graph is one that AOTAutograd traced, decomposed or not. Returns a callable for it that takes one list and empties it.
-    Raises OptionError for options that are not valid.
+    The graph is one that AOTAutograd traced, decomposed or not. Returns a callable for it that takes one list and
+    empties it. Raises OptionError for options that are not valid.
     """
     chosen = Options.from_mapping(options)
     patches = config_patches(chosen, RegionPass(chosen, helion._tell()))
-    # Inductor traces the graph once more, for its decompositions; what it notes on the way must not reach the trace around us.
+    # Inductor traces the graph once more, for its decompositions; its notes must not get into the trace around us.
     with torch.no_grad(), torch._guards.tracing(None):
-        compiled = compile_fx(gm, list(example_inputs), config_patches=patches)
+        compiled: Any = compile_fx(gm, list(example_inputs), config_patches=patches)
     return make_boxed_func(lambda *inputs: compiled(*inputs))
 
 

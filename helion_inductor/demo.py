@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -18,7 +17,7 @@ from .errors import HelionError
 from .report import GraphReport, Report
 
 # Caches are off so that every graph is compiled, and counted, each time.
-OPTIONS = {"regions": "all", "on_error": "raise", "inductor": {"force_disable_caches": True}}
+OPTIONS: Any = {"regions": "all", "on_error": "raise", "inductor": {"force_disable_caches": True}}
 ALLOWED = {torch.float32: 1e-4, torch.bfloat16: 2e-2}
 """Relative difference from the reference that is put down to rounding, by dtype of the weights."""
 
@@ -45,16 +44,17 @@ class Progress:
 def run_demo(device: str, out: Path, quick: bool, stream: TextIO | None = None) -> int:
     """Run every case on ``device`` ("cpu" or "cuda"), print the table to ``stream``, save kernels under ``out``.
 
-    Returns 0 if every result agrees with eager, 1 if one does not. Raises HelionError where something needed is missing.
+    Returns 0 if every result agrees with eager, 1 if one does not. Raises HelionError where something needed is
+    missing.
     """
     stream = stream or sys.stdout
     if device == "cpu" and cpp_compiler() is None:
-        raise HelionError("the demo needs a C++ compiler: Inductor uses it for what this backend leaves to it on the CPU")
+        raise HelionError(
+            "the demo needs a C++ compiler: Inductor uses it for what this backend leaves to it on the CPU"
+        )
     torch._logging.set_logs(dynamo=logging.ERROR)  # Dynamo warns about a profiler range inside every optimizer
     progress = Progress(stream)
-    rows: list[Row] = []
-    for case in cases(device, quick):
-        rows.append(run_case(case, device, out, progress))
+    rows = [run_case(case, device, out, progress) for case in cases(device, quick)]
     progress.close()
     print(_heading(device), table(rows), sep="\n\n", file=stream)
     return 0 if all(row.passed for row in rows) else 1
@@ -80,14 +80,14 @@ def run_case(case: Case, device: str, out: Path, progress: Progress) -> Row:
     with helion.recording(listen):
         result = _snapshot(compiled())
     saved = report.save(out / _slug(case.name))
-    times: Sequence[float | None] = (None, None, None)
+    times: dict[str, float] = {}
     if device == "cuda":
         progress.say(f"{case.name}: timing")
         inductor = case.runner(torch.compile, case.dtype)
-        times = [median_ms(run) for run in (eager, inductor, compiled)]
+        times = {name: median_ms(run) for name, run in (("eager", eager), ("Inductor", inductor), ("helion", compiled))}
     # Where the reference is more precise than eager, as far off as twice eager's own error is no fault either.
     allowed = max(ALLOWED[case.dtype], 2 * difference(eager_result, reference).relative)
-    return Row(case.name, report, difference(result, reference), allowed, *times, saved)
+    return Row(case.name, report, difference(result, reference), allowed, times, saved)
 
 
 def _snapshot(result: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

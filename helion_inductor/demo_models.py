@@ -1,4 +1,6 @@
-"""The demo's models: built from a configuration with random weights, fed with bytes of a text that comes with the package."""
+"""The demo's models: built from a configuration with random weights, fed with bytes of a text that comes with the
+package.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ VOCABULARY = 256  # token ids are bytes
 
 @dataclass(frozen=True)
 class Size:
-    """How large the models are. ``rows`` sequences of ``length`` tokens; ``hidden`` is a multiple of 16 times ``heads``."""
+    """How large the models are. ``rows`` sequences of ``length`` tokens; ``hidden`` is a multiple of 16 times
+    ``heads``.
+    """
 
     hidden: int
     layers: int
@@ -42,7 +46,8 @@ SIZES = {
 class Case:
     """A row of the demo. ``runner(compile, dtype)`` gives a function of no arguments that yields named tensors.
 
-    ``dtype`` is what the weights are; equal weights, rounded to ``self.dtype`` first, underlie every runner of the case.
+    ``dtype`` is what the weights are; equal weights, rounded to ``self.dtype`` first, underlie every runner of the
+    case.
     """
 
     name: str
@@ -59,7 +64,9 @@ def cases(device: str, quick: bool) -> tuple[Case, ...]:
     return (
         Case("Qwen3ForCausalLM, inference", half, lambda c, d: _inference(qwen.to(device), tokens, "logits", c, d)),
         Case("BertModel, inference", half, lambda c, d: _inference(bert.to(device), tokens, "last_hidden_state", c, d)),
-        Case("BERT training, loss and backward", torch.float32, lambda c, d: _backward(masked.to(device), tokens, c, d)),
+        Case(
+            "BERT training, loss and backward", torch.float32, lambda c, d: _backward(masked.to(device), tokens, c, d)
+        ),
         Case("BERT training, AdamW step", torch.float32, lambda c, d: _step(masked.to(device), tokens, c, d)),
     )
 
@@ -75,7 +82,8 @@ def _transformers() -> Any:
         import transformers
     except ImportError as error:
         raise HelionError(
-            f"the demo needs Hugging Face's transformers ({error}); install it with: pip install 'helion_inductor[models]'"
+            f"the demo needs Hugging Face's transformers ({error}); "
+            "install it with: pip install 'helion_inductor[models]'"
         ) from error
     return transformers
 
@@ -83,9 +91,9 @@ def _transformers() -> Any:
 def _qwen3(size: Size) -> torch.nn.Module:
     hf = _transformers()
     config = hf.Qwen3Config(
-        vocab_size=VOCABULARY, hidden_size=size.hidden, intermediate_size=3 * size.hidden, num_hidden_layers=size.layers,
-        num_attention_heads=size.heads, num_key_value_heads=size.heads // 2, head_dim=size.hidden // size.heads,
-        max_position_embeddings=size.length, use_cache=False,
+        vocab_size=VOCABULARY, hidden_size=size.hidden, intermediate_size=3 * size.hidden,
+        num_hidden_layers=size.layers, num_attention_heads=size.heads, num_key_value_heads=size.heads // 2,
+        head_dim=size.hidden // size.heads, max_position_embeddings=size.length, use_cache=False,
     )  # fmt: skip
     torch.manual_seed(0)
     return hf.Qwen3ForCausalLM(config).eval()
@@ -95,15 +103,17 @@ def _bert(size: Size, model: str) -> torch.nn.Module:
     hf = _transformers()
     # Without dropout, whose random numbers no two compilers draw alike, training can be compared number by number.
     config = hf.BertConfig(
-        vocab_size=VOCABULARY, hidden_size=size.hidden, intermediate_size=4 * size.hidden, num_hidden_layers=size.layers,
-        num_attention_heads=size.heads, max_position_embeddings=size.length, hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
+        vocab_size=VOCABULARY, hidden_size=size.hidden, intermediate_size=4 * size.hidden,
+        num_hidden_layers=size.layers, num_attention_heads=size.heads, max_position_embeddings=size.length,
+        hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
     )  # fmt: skip
     torch.manual_seed(0)
     return getattr(hf, model)(config).eval()
 
 
-def _inference(model: torch.nn.Module, tokens: torch.Tensor, output: str, compile: Compile, dtype: torch.dtype) -> Runner:
+def _inference(
+    model: torch.nn.Module, tokens: torch.Tensor, output: str, compile: Compile, dtype: torch.dtype
+) -> Runner:
     compiled = compile(copy.deepcopy(model).to(dtype))
 
     def run() -> dict[str, torch.Tensor]:
@@ -132,7 +142,9 @@ def _step(model: torch.nn.Module, tokens: torch.Tensor, compile: Compile, dtype:
     own = copy.deepcopy(model).train().to(dtype)
     own(input_ids=tokens, labels=tokens).loss.backward()
     on_gpu = tokens.is_cuda
-    optimizer = torch.optim.AdamW(own.parameters(), lr=torch.tensor(1e-3, device=tokens.device), capturable=on_gpu, foreach=on_gpu)
+    optimizer = torch.optim.AdamW(
+        own.parameters(), lr=torch.tensor(1e-3, device=tokens.device), capturable=on_gpu, foreach=on_gpu
+    )
     compiled = compile(optimizer.step)
 
     def run() -> dict[str, torch.Tensor]:

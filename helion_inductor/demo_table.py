@@ -14,7 +14,7 @@ from .report import Report
 
 @dataclass(frozen=True)
 class Difference:
-    """The largest difference between two sets of tensors, as it is and relative to the largest element of its tensor."""
+    """The largest difference between two sets of tensors, and the largest relative to the scale of its tensor."""
 
     absolute: float
     relative: float
@@ -22,8 +22,10 @@ class Difference:
 
 
 def difference(got: Mapping[str, torch.Tensor], reference: Mapping[str, torch.Tensor]) -> Difference:
-    """Compare tensors of equal names. A tensor's scale is its largest magnitude, and at least a thousandth of the largest of all:
-    some gradients are nothing but rounding. NaN, or an infinity that the reference lacks, is an infinite difference."""
+    """Compare tensors of equal names. A tensor's scale is its largest magnitude, and at least a thousandth of the
+    largest of all: some gradients are nothing but rounding. NaN, or an infinity that the reference lacks, is an
+    infinite difference.
+    """
     if got.keys() != reference.keys():
         raise ValueError(f"names differ: {sorted(got.keys() ^ reference.keys())}")
     scales = {name: _largest(t) for name, t in reference.items()}
@@ -46,15 +48,15 @@ def _largest(t: torch.Tensor) -> float:
 
 @dataclass(frozen=True)
 class Row:
-    """One case. Times are medians in milliseconds, None where none were taken; ``allowed`` bounds the relative difference."""
+    """One case. ``times`` are medians in milliseconds by compiler, where taken; ``allowed`` bounds the relative
+    difference.
+    """
 
     name: str
     report: Report
     difference: Difference
     allowed: float
-    eager_ms: float | None
-    inductor_ms: float | None
-    helion_ms: float | None
+    times: Mapping[str, float]
     saved: Path
 
     @property
@@ -64,22 +66,32 @@ class Row:
 
 def table(rows: Sequence[Row]) -> str:
     """The rows, then per case what was left to Inductor and why, and where its kernels are."""
-    head = ["case", "graphs", "regions", "nests", "kernels", "left", "max abs diff", "max rel diff", "allowed", "eager ms", "inductor ms", "helion ms"]
-    body = [head, *([_cells(row) for row in rows])]
-    widths = [max(len(line[k]) for line in body) for k in range(len(head))]
-    lines = ["  ".join(c.ljust(w) if k == 0 else c.rjust(w) for k, (c, w) in enumerate(zip(line, widths, strict=True))) for line in body]
+    clocks = list(dict.fromkeys(name for row in rows for name in row.times))
+    body = [[*COLUMNS, *(f"{name} ms" for name in clocks)], *(_cells(row, clocks) for row in rows)]
+    widths = [max(len(line[k]) for line in body) for k in range(len(body[0]))]
+    lines = [_aligned(line, widths) for line in body]
     lines.insert(1, "  ".join("-" * w for w in widths))
     for row in rows:
         lines += ["", f"{row.name}: {_verdict(row)}"]
-        lines += [f"  left to Inductor, {count}: {reason}" for reason, count in row.report.refusal_counts().most_common()]
+        lines += [
+            f"  left to Inductor, {count}: {reason}" for reason, count in row.report.refusal_counts().most_common()
+        ]
         lines.append(f"  kernels and every stage: {row.saved}")
     return "\n".join(lines)
 
 
-def _cells(row: Row) -> list[str]:
+COLUMNS = ("case", "graphs", "regions", "nests", "kernels", "left", "max abs diff", "max rel diff", "allowed")
+
+
+def _aligned(line: Sequence[str], widths: Sequence[int]) -> str:
+    first, *others = (cell.rjust(w) for cell, w in zip(line, widths, strict=True))
+    return "  ".join([line[0].ljust(len(first)), *others])
+
+
+def _cells(row: Row, clocks: Sequence[str]) -> list[str]:
     r, d = row.report, row.difference
     counts = [len(r.graphs), len(r.regions), r.nest_count(), len(r.kernels), len(r.refusals)]
-    times = ["-" if t is None else f"{t:.3f}" for t in (row.eager_ms, row.inductor_ms, row.helion_ms)]
+    times = [f"{row.times[name]:.3f}" if name in row.times else "-" for name in clocks]
     return [row.name, *map(str, counts), f"{d.absolute:.1e}", f"{d.relative:.1e}", f"{row.allowed:.1e}", *times]
 
 
@@ -90,7 +102,9 @@ def _verdict(row: Row) -> str:
 
 
 def median_ms(run: Callable[[], object], repeats: int = 30) -> float:
-    """Median time of ``run`` on the current CUDA device in milliseconds, launches included, after three calls to warm up."""
+    """Median time of ``run`` on the current CUDA device in milliseconds, launches included, after three calls to warm
+    up.
+    """
     for _ in range(3):
         run()
     times = []

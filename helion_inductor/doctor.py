@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -19,7 +20,7 @@ from . import __version__, compat
 from .backend import cpp_compiler, helion, kernel_store
 from .device import describe
 from .errors import HelionError
-from .explain import explain
+from .explaining import explain
 
 CHECK_SECONDS = 300
 
@@ -52,13 +53,18 @@ def run_doctor() -> int:
 def _versions() -> list[Finding]:
     versions = [("helion_inductor", __version__), ("python", platform.python_version())]
     versions += [(name, _installed(name) or "not installed") for name in ("torch", "triton", "transformers")]
-    return [Finding("versions", "info", ", ".join(f"{name} {v}" for name, v in versions)), Finding("platform", "info", platform.platform())]
+    return [
+        Finding("versions", "info", ", ".join(f"{name} {v}" for name, v in versions)),
+        Finding("platform", "info", platform.platform()),
+    ]
 
 
 def _device() -> list[Finding]:
     interpreter = Finding("interpreter", "info", "on (TRITON_INTERPRET)" if compat.interpreting() else "off")
     if not torch.cuda.is_available():
-        built = f"torch was built for CUDA {torch.version.cuda}" if torch.version.cuda else "torch was built without CUDA"
+        built = (
+            f"torch was built for CUDA {torch.version.cuda}" if torch.version.cuda else "torch was built without CUDA"
+        )
         return [Finding("device", "note", f"no GPU that torch can use; {built}"), interpreter]
     text = f"{describe('cuda')}, CUDA {torch.version.cuda}, driver {_driver()}"
     return [Finding("device", "ok", text), interpreter]
@@ -68,21 +74,29 @@ def _driver() -> str:
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return "unknown (no nvidia-smi)"
-    asked = subprocess.run([tool, "--query-gpu=driver_version", "--format=csv,noheader"], capture_output=True, text=True)
+    asked = subprocess.run(
+        [tool, "--query-gpu=driver_version", "--format=csv,noheader"], capture_output=True, text=True
+    )
     return (asked.stdout.split() or ["unknown"])[0]
 
 
 def _entry_point() -> list[Finding]:
-    if "helion" in torch.compiler.list_backends():
+    # Not torch.compiler.list_backends(): importing the backend, as this file does, puts it there too.
+    if importlib.metadata.entry_points(group="torch_dynamo_backends", name="helion"):
         return [Finding("entry point", "ok", "torch.compile knows the backend 'helion'")]
-    return [Finding("entry point", "fail", "torch.compile does not know 'helion': install the package (pip install .) into this environment")]
+    text = (
+        "the package is not installed here (pip install .): 'helion' is known only after import helion_inductor.backend"
+    )
+    return [Finding("entry point", "note", text)]
 
 
 def _compiler() -> list[Finding]:
     found = cpp_compiler()
     if found is not None:
         return [Finding("C++ compiler", "ok", found)]
-    text = "none found (CXX, g++ or clang++): Inductor cannot compile CPU graphs, nor what this backend leaves to it there"
+    text = (
+        "none found (CXX, g++ or clang++): Inductor cannot compile CPU graphs, nor what this backend leaves to it there"
+    )
     return [Finding("C++ compiler", "note" if torch.cuda.is_available() else "fail", text)]
 
 
@@ -93,7 +107,13 @@ def _cache() -> list[Finding]:
         with tempfile.TemporaryFile(dir=root):
             pass
     except OSError as error:
-        return [Finding("cache folder", "fail", f"{root} cannot be written: {error}\nset TORCHINDUCTOR_CACHE_DIR to a folder that can")]
+        return [
+            Finding(
+                "cache folder",
+                "fail",
+                f"{root} cannot be written: {error}\nset TORCHINDUCTOR_CACHE_DIR to a folder that can",
+            )
+        ]
     return [Finding("cache folder", "ok", str(root))]
 
 
@@ -112,7 +132,9 @@ def _run() -> list[Finding]:
     if device == "cpu":
         command = ["/usr/bin/env", "TRITON_INTERPRET=1", *command]
     try:
-        run = subprocess.run(command, cwd=Path(__file__).parents[1], capture_output=True, text=True, timeout=CHECK_SECONDS)
+        run = subprocess.run(
+            command, cwd=Path(__file__).parents[1], capture_output=True, text=True, timeout=CHECK_SECONDS
+        )
     except subprocess.TimeoutExpired:
         return [Finding("compile and run", "fail", f"nothing came back within {CHECK_SECONDS} s {where}")]
     if run.returncode != 0:
@@ -126,10 +148,12 @@ def two_loops(x: torch.Tensor) -> torch.Tensor:
 
 
 def tiny_run(device: str) -> str:
-    """Compile ``two_loops``, compare it with eager, and say how far off it is. Raises HelionError where it is too far."""
+    """Compile ``two_loops``, compare it with eager, and say how far off it is. Raises HelionError where it is too
+    far.
+    """
     counts: list[int] = []
     x = torch.linspace(-3, 3, 37 * 50, device=device).view(37, 50)
-    options = {"regions": "all", "on_error": "raise", "inductor": {"force_disable_caches": True}}
+    options: dict[str, Any] = {"regions": "all", "on_error": "raise", "inductor": {"force_disable_caches": True}}
     with helion.recording(lambda graph: counts.append(sum(len(r.kernels()) for r in graph.regions if r.taken))):
         error = float((torch.compile(two_loops, backend=helion, options=options)(x) - two_loops(x)).abs().max())
     if not sum(counts):
@@ -145,18 +169,24 @@ def _offline() -> list[Finding]:
         used = kernels[0].resources("sm_90")
     except (HelionError, RuntimeError, OSError) as error:
         return [Finding("compile offline", "fail", f"for sm_90: {error}")]
-    return [Finding("compile offline", "ok", f"for sm_90: {used.registers} registers, {used.shared_bytes} bytes of shared memory, no GPU needed")]
+    return [
+        Finding(
+            "compile offline",
+            "ok",
+            f"for sm_90: {used.registers} registers, {used.shared_bytes} bytes of shared memory, no GPU needed",
+        )
+    ]
 
 
-CHECKS: Sequence[Callable[[], list[Finding]]] = (_versions, _device, _entry_point, _compiler, _cache, _models, _run, _offline)
+Check = Callable[[], list[Finding]]
+CHECKS: Sequence[Check] = (_versions, _device, _entry_point, _compiler, _cache, _models, _run, _offline)
 
 
 def conclusions(findings: Sequence[Finding]) -> list[str]:
     """Plain sentences on what these findings mean for a user."""
     state = {f.what: f.state for f in findings}
     gpu, runs = state.get("device") == "ok", state.get("compile and run") == "ok"
-    known = state.get("entry point") == "ok"
-    name = "backend='helion'" if known else "backend=helion_inductor.backend.helion"
+    name = "backend='helion'" if state.get("entry point") == "ok" else "backend=helion_inductor.backend.helion"
     broken = "does not work here; see the failed check above"
     on_gpu = ("works" if runs else broken) if gpu else "needs a GPU, and there is none"
     if not gpu and not runs:
@@ -164,17 +194,20 @@ def conclusions(findings: Sequence[Finding]) -> list[str]:
     elif state.get("C++ compiler") != "ok":
         on_cpu = "does not work: there is no C++ compiler"
     else:
-        on_cpu = "works in Triton's interpreter (TRITON_INTERPRET=1), slowly; without it graphs go to Inductor untouched"
+        on_cpu = (
+            "works in Triton's interpreter (TRITON_INTERPRET=1), slowly; without it graphs go to Inductor untouched"
+        )
     if not runs:
         demo = broken
     elif state.get("transformers") != "ok":
         demo = "needs transformers: pip install 'helion_inductor[models]'"
     else:
         demo = "works" if gpu or state.get("C++ compiler") == "ok" else "needs a C++ compiler, or a GPU"
+    offline = "work" if state.get("compile offline") == "ok" else broken
     return [
         f"torch.compile(..., {name}) on CUDA tensors: {on_gpu}",
         f"torch.compile(..., {name}) on CPU tensors: {on_cpu}",
-        f"helion_inductor.explain and kernel.resources('sm_90'): {'work' if state.get('compile offline') == 'ok' else broken}",
+        f"helion_inductor.explain and kernel.resources('sm_90'): {offline}",
         f"python -m helion_inductor (the demo): {demo}",
     ]
 

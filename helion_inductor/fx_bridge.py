@@ -76,7 +76,8 @@ def sub_graph(region: RegionNodes) -> SubGraph:
         clone(node)
     graph.output(tuple(env[o] for o in region.outputs))
     owner = region.members[0].graph.owning_module
-    return SubGraph(fx.GraphModule(owner if owner is not None else {}, graph), region.inputs, scalars, region.outputs, first.device, fake_mode)
+    module = fx.GraphModule(owner if owner is not None else {}, graph)
+    return SubGraph(module, region.inputs, scalars, region.outputs, first.device, fake_mode)
 
 
 def _map_devices(value: Any) -> Any:
@@ -189,7 +190,7 @@ def replace_region(graph: fx.Graph, region: RegionNodes, key: str, inputs: Seque
         builder = _SizeBuilder(graph, sizes)
         outputs = [targets[o] if o in targets else _empty_like(graph, o, builder) for o in region.outputs]
         values = [o.meta["val"] for o in outputs]
-        arguments = {"key": key, "inputs": list(inputs), "outputs": outputs, "sizes": [sizes[s] for s in symbols]}
+        arguments: dict[str, Any] = {"key": key, "inputs": list(inputs), "outputs": outputs, "sizes": [sizes[s] for s in symbols]}
         call = graph.call_function(torch.ops.higher_order.auto_functionalized, (op,), arguments)
         call.meta["val"] = (None, values)
         results = graph.call_function(operator.getitem, (call, 1))
@@ -240,7 +241,8 @@ def _empty_like(graph: fx.Graph, node: fx.Node, builder: _SizeBuilder) -> fx.Nod
     t = node.meta["val"]
     shape, stride = dense_like(t)
     kwargs = {"dtype": t.dtype, "device": t.device}
-    made = graph.call_function(aten.empty_strided.default, ([builder.node(n) for n in shape], [builder.node(s) for s in stride]), kwargs)
+    sizes, steps = [builder.node(n) for n in shape], [builder.node(s) for s in stride]
+    made = graph.call_function(aten.empty_strided.default, (sizes, steps), kwargs)
     with t.fake_mode:
         made.meta["val"] = torch.empty_strided(shape, stride, **kwargs)
     return made

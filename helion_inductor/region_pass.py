@@ -94,7 +94,8 @@ def failed_graph(name: str, graph: fx.Graph, error: Exception) -> GraphReport:
 
 def _report(name: str, calls: int, planned: list[PlannedRegion], plan: PartitionPlan, graph: fx.Graph) -> GraphReport:
     regions = tuple(RegionReport(p.compiled, tuple(n.name for n in p.nodes.members), p.taken, p.reason) for p in planned)
-    unpaid = [Refusal("does-not-pay", n.name, p.reason, "regions='all' takes it anyway") for p in planned if not p.taken for n in p.nodes.members]
+    hint = "regions='all' takes it anyway"
+    unpaid = [Refusal("does-not-pay", n.name, p.reason, hint) for p in planned if not p.taken for n in p.nodes.members]
     in_place = _written_in_place(planned, graph)
     return GraphReport(name, calls, regions, (*(r for r in plan.refusals if r.node not in in_place), *unpaid))
 

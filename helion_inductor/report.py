@@ -99,7 +99,8 @@ class Report:
     def __str__(self) -> str:
         lines: list[str] = []
         for graph in self.graphs:
-            lines.append(f"graph {graph.name}: {graph.calls} calls, {sum(r.taken for r in graph.regions)} regions, {len(graph.refusals)} calls left")
+            taken = sum(r.taken for r in graph.regions)
+            lines.append(f"graph {graph.name}: {graph.calls} calls, {taken} regions, {len(graph.refusals)} calls left")
             for region in graph.regions:
                 compiled = region.compiled
                 state = "taken" if region.taken else f"left: {region.reason}"

@@ -16,7 +16,8 @@ POINTER_TYPES = {
 }  # fmt: skip
 
 
-def kernel_request(source: RegionSource, program: TileProgram, schedule: KernelSchedule, name: str, path: str, target: str) -> KernelRequest:
+def kernel_request(source: RegionSource, program: TileProgram, schedule: KernelSchedule, name: str, path: str,
+                   target: str) -> KernelRequest:  # fmt: skip
     """The typical specialisation: pointers aligned to 16 bytes, sizes in 32 bits, offsets in 32 bits."""
     kernel = next(k for k in source.kernels if k.name == name)
     buffers = program.by_name()

@@ -26,10 +26,10 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ),
     ("ir",),
     STAGES,
-    ("report", "pipeline"),
-    ("fx_bridge",),
+    ("signatures", "report", "pipeline"),
+    ("fx_bridge", "region_pass"),
     ("backend",),
-    ("__init__", "__main__", "demo", "demo_models", "demo_table", "doctor", "explain"),
+    ("__init__", "__main__", "demo", "demo_models", "demo_table", "doctor", "explaining"),
 )
 LEVEL = {unit: level for level, floor in enumerate(FLOORS) for unit in floor}
 TOP = len(FLOORS) - 1

@@ -1,4 +1,4 @@
-"""Hypothesis strategy for the kernels of a program: any fusion into phases and kernels, and any tiles, that are legal."""
+"""Hypothesis strategy for the kernels of a program: any legal cut into phases and kernels, on any tiles."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ def _dims(draw: st.DrawFn, nest: LoopNest, sizes: Mapping[str, int], blocks: Seq
             runs[-1].append(axis)
         else:
             runs.append([axis])
-    dims = [TileDim(f"d{k}", tuple(a.name for a in run), draw(st.sampled_from(blocks)), "parallel") for k, run in enumerate(runs)]
+    dims = [
+        TileDim(f"d{k}", tuple(a.name for a in run), draw(st.sampled_from(blocks)), "parallel")
+        for k, run in enumerate(runs)
+    ]
     if nest.reduce:
         scans = any(isinstance(s, Scan) for s in nest.body)
         names = tuple(a.name for a in nest.reduce)

@@ -14,7 +14,7 @@ from functorch.compile import aot_function
 from torch._dynamo.utils import counters
 
 import helion_inductor
-from helion_inductor.backend import fx_compiler, helion
+from helion_inductor.backend import Backend, fx_compiler, helion
 from helion_inductor.errors import OptionError
 from helion_inductor.report import GraphReport
 
@@ -75,7 +75,9 @@ def cross(x: torch.Tensor, y: torch.Tensor) -> None:
         (cross, [(9,), (9,)]),
     ],
 )
-def test_what_is_updated_in_place_stays_in_place(fn: Callable[..., Any], shapes: list[tuple[int, ...]], device: str) -> None:
+def test_what_is_updated_in_place_stays_in_place(
+    fn: Callable[..., Any], shapes: list[tuple[int, ...]], device: str
+) -> None:
     torch.manual_seed(0)
     arguments = [torch.randn(s, device=device) for s in shapes]
     expected = copy.deepcopy(arguments)
@@ -187,7 +189,9 @@ def test_log_records(device: str, caplog: pytest.LogCaptureFixture) -> None:
     assert not [r for r in own if r[0] in ("WARNING", "ERROR")]
 
 
-def test_an_error_of_the_compiler_falls_back(device: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_the_compiler_falls_back(
+    device: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken(*_: object) -> None:
         raise ValueError("planted")
 
@@ -203,6 +207,20 @@ def test_an_error_of_the_compiler_falls_back(device: str, caplog: pytest.LogCapt
     torch.compiler.reset()
     with pytest.raises(Exception, match="planted"):
         compiled(softmax_and_sum)(x, x)
+
+
+def test_where_no_kernels_can_be_made_it_says_so_once(
+    device: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("helion_inductor.backend.device_kinds", frozenset)
+    own = Backend()
+    x = torch.randn(4, 4, device=device)
+    with caplog.at_level(logging.INFO, logger="helion_inductor"):
+        for fn in (lambda x: x @ x, lambda x: x @ x.T):
+            torch.testing.assert_close(torch.compile(fn, backend=own, options=ALL)(x), fn(x))
+    said = [r.getMessage() for r in caplog.records if r.levelname == "WARNING" and r.name.startswith("helion_inductor")]
+    assert said == ["helion: no GPU and no Triton interpreter (TRITON_INTERPRET=1): graphs go to Inductor untouched"]
+    assert counters["helion"] == {"graphs": 2}
 
 
 def test_public_names() -> None:

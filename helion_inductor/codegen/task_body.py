@@ -221,11 +221,17 @@ class TaskBody:
         """The argument as a block of full shape whose tail lanes along the reduce dimension hold the identity."""
         dim = self.task.reduce_dim()
         assert dim is not None
-        shape, value, dtype = self.blocks.shape(self.blocks.all_dims()), f"v{stmt.arg}", self.types[stmt.arg]
-        text = f"tl.broadcast_to({value}, {shape})" if stmt.arg in self.block_values else f"tl.full({shape}, {value}, {triton_dtype(dtype)})"
+        shape, dtype = self.blocks.shape(self.blocks.all_dims()), self.types[stmt.arg]
+        text = self._spread(stmt.arg, shape, dtype)
         if not self.blocks.has_tail(dim):
             return text
         return f"tl.where({dim.name}_mask, {text}, {constant(identity(stmt.kind, dtype), dtype)})"
+
+    def _spread(self, value: int, shape: str, dtype: torch.dtype) -> str:
+        """A value as a block of ``shape``."""
+        if value in self.block_values:
+            return f"tl.broadcast_to(v{value}, {shape})"
+        return f"tl.full({shape}, v{value}, {triton_dtype(dtype)})"
 
     # ---- memory
     def _address(self, buffer: str, index: Expr, dims: frozenset[str], *, block: bool) -> str:
@@ -282,8 +288,7 @@ class TaskBody:
         memory = self.buffers[stmt.buffer].dtype
         value = f"v{stmt.value}"
         if isinstance(stmt, Atomic):
-            shape = self.blocks.shape(dims)
-            return f"tl.broadcast_to({value}, {shape})" if stmt.value in self.block_values else f"tl.full({shape}, {value}, {triton_dtype(memory)})"
+            return self._spread(stmt.value, self.blocks.shape(dims), memory)
         return to_memory(value, memory)
 
     def _check(self, stmt: Check) -> None:

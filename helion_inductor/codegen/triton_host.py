@@ -51,7 +51,8 @@ def region_source(key: str, program: TileProgram, schedules: Sequence[KernelSche
     for schedule, kernel in zip(schedules, kernels, strict=True):
         parts.append(kernel.source + "\n")
         debug = ", debug=True" if "device_assert" in kernel.source else ""
-        parts.append(f"_launch_{schedule.name} = Launcher({kernel.name}, num_warps={schedule.num_warps}, num_stages={schedule.num_stages}{debug})\n\n\n")
+        settings = f"num_warps={schedule.num_warps}, num_stages={schedule.num_stages}{debug}"
+        parts.append(f"_launch_{schedule.name} = Launcher({kernel.name}, {settings})\n\n\n")
     parts.append("\n".join(_run(program, schedules, kernels, inputs, outputs, reach)) + "\n")
     return RegionSource("".join(parts), kernels)
 

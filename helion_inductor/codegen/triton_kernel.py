@@ -84,7 +84,9 @@ def _dispatch(leaves: Sequence[str], ends: Sequence[str], first: int, last: int,
 def _phase_lines(prefix: str, phase: Phase, pid_type: str, program: TileProgram) -> list[str]:
     nests = {n.name: n for n in program.nests}
     ranges = Ranges({}, program.lower())
-    lines, leaves, ends = [], [], []
+    lines: list[str] = []
+    leaves: list[str] = []
+    ends: list[str] = []
     for k, task in enumerate(phase.tasks):
         nest = nests[task.nest]
         tiles = triton_text(task.tiles(nest), ranges)

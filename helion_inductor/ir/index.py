@@ -40,7 +40,7 @@ def integer(value: int) -> Expr:
     return sympy.Integer(value)
 
 
-class FloorDiv(sympy.Function):  # type: ignore[misc]
+class FloorDiv(sympy.Function):
     """``floordiv(a, b)``: a / b rounded towards minus infinity; b is positive."""
 
     nargs = (2,)
@@ -57,7 +57,7 @@ class FloorDiv(sympy.Function):  # type: ignore[misc]
         return None
 
 
-class Mod(sympy.Function):  # type: ignore[misc]
+class Mod(sympy.Function):
     """``mod(a, b)``: a - b * floordiv(a, b); in [0, b) for positive b."""
 
     nargs = (2,)

@@ -22,17 +22,27 @@ _SCAN = ("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp", "_cummax_helpe
 _REDUCTION = (
     "sum", "mean", "prod", "amax", "amin", "max", "min", "any", "all", "argmax", "argmin", "var", "std", "var_mean", "std_mean", "norm",
     "xor_sum", "aminmax", "count_nonzero", "_softmax", "_log_softmax", "native_layer_norm", "native_group_norm", "native_batch_norm",
+
     "nll_loss_forward", "logsumexp", "median", "mode", "linalg_vector_norm",
 )  # fmt: skip
 _CAT = ("cat", "stack", "constant_pad_nd", "pad", "reflection_pad1d", "reflection_pad2d", "reflection_pad3d", "replication_pad1d",
         "replication_pad2d", "replication_pad3d", "_unsafe_index", "roll", "flip", "repeat")  # fmt: skip
-_INDEX = ("index", "gather", "embedding", "index_select", "take", "embedding_dense_backward", "take_along_dim", "searchsorted", "bucketize")
-_SCATTER = ("scatter", "scatter_add", "scatter_reduce", "index_put", "index_add", "index_copy", "index_fill", "slice_scatter", "select_scatter",
-            "diagonal_scatter", "masked_scatter", "index_reduce", "_unsafe_index_put", "as_strided_scatter")  # fmt: skip
-_CREATION = ("full", "zeros", "ones", "arange", "empty", "iota", "scalar_tensor", "full_like", "zeros_like", "ones_like", "eye", "linspace", "tri",
-             "tril_indices", "triu_indices", "empty_like", "new_full", "new_zeros", "new_ones")  # fmt: skip
-_RANDOM = ("inductor_random", "inductor_randint", "inductor_lookup_seed", "inductor_seeds", "inductor_force_stride_order", "rand", "randn", "bernoulli",
-           "native_dropout", "rand_like", "randn_like", "randint")  # fmt: skip
+_INDEX = (
+    "index", "gather", "embedding", "index_select", "take", "embedding_dense_backward", "take_along_dim", "searchsorted",
+    "bucketize",
+)  # fmt: skip
+_SCATTER = (
+    "scatter", "scatter_add", "scatter_reduce", "index_put", "index_add", "index_copy", "index_fill", "slice_scatter",
+    "select_scatter", "diagonal_scatter", "masked_scatter", "index_reduce", "_unsafe_index_put", "as_strided_scatter",
+)  # fmt: skip
+_CREATION = (
+    "full", "zeros", "ones", "arange", "empty", "iota", "scalar_tensor", "full_like", "zeros_like", "ones_like", "eye", "linspace",
+    "tri", "tril_indices", "triu_indices", "empty_like", "new_full", "new_zeros", "new_ones",
+)  # fmt: skip
+_RANDOM = (
+    "inductor_random", "inductor_randint", "inductor_lookup_seed", "inductor_seeds", "inductor_force_stride_order", "rand", "randn",
+    "bernoulli", "native_dropout", "rand_like", "randn_like", "randint",
+)  # fmt: skip
 
 
 def packet_name(target: object) -> str:

@@ -334,5 +334,7 @@ def scan_kind(combine: Callable[..., Any], width: int) -> str | None:
     with_handler(recorder, lambda: combine(tuple(f"a{k}" for k in range(width)), tuple(f"b{k}" for k in range(width))))
     ops = recorder.ops
     if width == 1:
-        return {("add",): "sum", ("mul",): "prod"}.get(tuple(ops), "logcumsumexp" if {"log1p", "exp"} <= set(ops) else None)
+        if ops in (["add"], ["mul"]):
+            return "sum" if ops == ["add"] else "prod"
+        return "logcumsumexp" if {"log1p", "exp"} <= set(ops) else None
     return {"gt": "max", "lt": "min"}.get(ops[0]) if width == 2 and "where" in ops else None

@@ -115,7 +115,8 @@ class _EveryNodeRealised(GraphLowering):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.made_by: dict[str, str] = {}
-        self.get_backend_features = lambda device: set(_FEATURES)  # an attribute in the base class, not a method
+        features: Any = lambda device: set(_FEATURES)  # noqa: E731
+        self.get_backend_features = features  # an attribute in the base class, not a method
 
     def run_node(self, n: torch.fx.Node) -> object:
         before = len(self.operations)
@@ -123,7 +124,8 @@ class _EveryNodeRealised(GraphLowering):
         for box in result if isinstance(result, (tuple, list)) else (result,):
             if isinstance(box, inductor_ir.TensorBox) and isinstance(box.data, inductor_ir.StorageBox):
                 box.realize()
-        for op in self.operations[before:]:
+        made: list[Any] = self.operations[before:]
+        for op in made:
             self.made_by[op.get_name()] = n.name
             if isinstance(op, inductor_ir.ComputedBuffer) and _uninitialised(op) and any(u.op == "output" for u in n.users):
                 raise LoopRefused(n.name, Unsupported("uninitialised", f"{n.target} leaves memory as it finds it"))
@@ -163,8 +165,9 @@ def lower_graph(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], fake_mo
                 raise error.__cause__ from error
             raise LoopRefused(node, Unsupported("lowering-failed", str(error).splitlines()[0])) from error
         loops = tuple(loop for op in graph.operations if (loop := _loop(op, graph)) is not None)
-        made = {op.get_name(): (_layout(op.get_layout(), op), graph.made_by.get(op.get_name(), "?")) for op in graph.operations if _owns(op)}
-        unfilled = tuple(op.get_name() for op in graph.operations if _uninitialised(op))
+        operations: list[Any] = list(graph.operations)
+        made = {op.get_name(): (_layout(op.get_layout(), op), graph.made_by.get(op.get_name(), "?")) for op in operations if _owns(op)}
+        unfilled = tuple(op.get_name() for op in operations if _uninitialised(op))
         outputs = tuple(_output(o, graph) for o in graph.graph_outputs)
     if graph.constants:
         name = next(iter(graph.constants))
@@ -182,7 +185,8 @@ def _lower_bounds(shape_env: Any) -> dict[str, int]:
 
 
 def _layout(layout: Any, node: Any) -> Layout:
-    return Layout(node.get_dtype(), tuple(map(sympy.sympify, layout.size)), tuple(map(sympy.sympify, layout.stride)), sympy.sympify(layout.offset))
+    size, stride = (tuple(map(sympy.sympify, part)) for part in (layout.size, layout.stride))
+    return Layout(node.get_dtype(), size, stride, sympy.sympify(layout.offset))
 
 
 def _uninitialised(op: Any) -> bool:

@@ -32,9 +32,8 @@ def lower_region(name: str, module: fx.GraphModule, example_inputs: Sequence[Any
     for made, (layout, node) in lowered.made.items():
         buffers[made] = _named(node, lambda made=made, layout=layout: to_buffer(made, layout))
     dtypes = {n: b.dtype for n, b in buffers.items()}
-    nests = [
-        _named(loop.node, lambda loop=loop, k=k: to_nest(loop, f"n{k}", dtypes, lowered.lower_bounds)) for k, loop in enumerate(lowered.loops)
-    ]
+    bounds = lowered.lower_bounds
+    nests = [_named(loop.node, lambda loop=loop, k=k: to_nest(loop, f"n{k}", dtypes, bounds)) for k, loop in enumerate(lowered.loops)]
     nests[:0] = [_zero_nest(f"u{k}", buffers[b], lowered.made[b][1]) for k, b in enumerate(lowered.unfilled)]
     for position, (result, output) in enumerate(zip(outputs, lowered.outputs, strict=True)):
         if position not in bound:
@@ -109,10 +108,9 @@ def _zero_nest(name: str, buffer: Buffer, node: str) -> LoopNest:
 
 
 def _rename(nest: LoopNest, renamed: Mapping[str, str]) -> LoopNest:
-    from dataclasses import replace
 
     def one(stmt: Any) -> Any:
-        buffer = getattr(stmt, "buffer", None)
+        buffer = getattr(stmt, "buffer", "")
         return replace(stmt, buffer=renamed[buffer]) if buffer in renamed else stmt
 
     return replace(nest, body=tuple(map(one, nest.body)))

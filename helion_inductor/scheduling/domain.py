@@ -83,7 +83,8 @@ def common_domain(a: LoopNest, b: LoopNest, b_axes: Sequence[Axis]) -> Common | 
     return _reduced_with_pointwise(b, a.parallel, flip=True, reduced_axes=b_axes)
 
 
-def _reduced_with_pointwise(red: LoopNest, axes: Sequence[Axis], *, flip: bool, reduced_axes: Sequence[Axis] | None = None) -> Common | None:
+def _reduced_with_pointwise(red: LoopNest, axes: Sequence[Axis], *, flip: bool,
+                            reduced_axes: Sequence[Axis] | None = None) -> Common | None:  # fmt: skip
     outer = tuple(red.parallel if reduced_axes is None else reduced_axes)
     for cut in range(len(axes), -1, -1):
         x = refine(_sizes(outer), _sizes(axes[:cut]))
@@ -107,7 +108,10 @@ def _build(x: Split, r: Split, ax: Sequence[Axis], ar: Sequence[Axis], bx: Seque
     return Common(parallel, reduce, (change_a, change_b), (reduced_a, reduced_b))
 
 
-def _changes(parts: Sequence[tuple[Sequence[Axis], tuple[tuple[int, ...], ...], tuple[Axis, ...]]]) -> tuple[dict[str, Expr], dict[str, tuple[str, ...]]]:
+Part = tuple[Sequence[Axis], tuple[tuple[int, ...], ...], tuple[Axis, ...]]
+
+
+def _changes(parts: Sequence[Part]) -> tuple[dict[str, Expr], dict[str, tuple[str, ...]]]:
     change: dict[str, Expr] = {}
     reduced: dict[str, tuple[str, ...]] = {}
     for axes, runs, new in parts:

@@ -36,7 +36,7 @@ from ..ir.tile_ir import (
 )
 from .dependence import predecessors, storage
 from .domain import common_domain
-from .inline import MAX_BODY, digits, drop_dead, instantiate, invert, through_memory, under_mask
+from .inline import MAX_BODY, as_loaded, digits, drop_dead, instantiate, invert
 
 FEW_ROWS = 64
 LONG_ROW = 4096
@@ -195,7 +195,7 @@ def _connect(a: LoopNest, b: LoopNest, written: set[str], buffers: Mapping[str, 
             rename[old.id] = old.id  # type: ignore[union-attr]
         stmt = remap(old, rename)
         if isinstance(stmt, Load) and stmt.buffer in written:
-            got = _forward(stmt, stores[stmt.buffer], a, body, buffers[stmt.buffer], ranges, max(fresh, next_value(body)))
+            got = _forward(stmt, stores[stmt.buffer], a, buffers[stmt.buffer], ranges, max(fresh, next_value(body)))
             if isinstance(got, _Refused):
                 return got
             new, value = got
@@ -207,7 +207,7 @@ def _connect(a: LoopNest, b: LoopNest, written: set[str], buffers: Mapping[str, 
     return replace(a, body=tuple(remap(s, compact) for s in body), origins=tuple(dict.fromkeys((*a.origins, *b.origins))))
 
 
-def _forward(load: Load, store: Store, a: LoopNest, body: Sequence[Stmt], buffer: Buffer, ranges: Ranges, first: int) -> tuple[list[Stmt], int] | _Refused:
+def _forward(load: Load, store: Store, a: LoopNest, buffer: Buffer, ranges: Ranges, first: int) -> tuple[list[Stmt], int] | _Refused:
     """Statements and value that stand for ``load`` of what ``store`` wrote."""
     if store.mask is not None:
         return _Refused(f"{buffer.name} is stored under a mask")
@@ -218,10 +218,8 @@ def _forward(load: Load, store: Store, a: LoopNest, body: Sequence[Stmt], buffer
         if isinstance(recomputed, _Refused):
             return recomputed
         out, value = recomputed
-    for step in (lambda v, f: through_memory(v, buffer, f), lambda v, f: under_mask(load, v, f)):
-        more, value = step(value, max(first, next_value(out)))
-        out += more
-    return out, value
+    more, value = as_loaded(load, buffer, value, max(first, next_value(out)))
+    return out + more, value
 
 
 def _recompute(load: Load, store: Store, a: LoopNest, ranges: Ranges, first: int) -> tuple[list[Stmt], int] | _Refused:
@@ -259,7 +257,8 @@ def _recompute(load: Load, store: Store, a: LoopNest, ranges: Ranges, first: int
     return _clone(a, store.value, change, fixed, load.mask, first, ranges)
 
 
-def _clone(a: LoopNest, value: int, change: Mapping[str, Expr], fixed: set[int], mask: int | None, first: int, ranges: Ranges) -> tuple[list[Stmt], int]:
+def _clone(a: LoopNest, value: int, change: Mapping[str, Expr], fixed: set[int], mask: int | None, first: int,
+           ranges: Ranges) -> tuple[list[Stmt], int]:  # fmt: skip
     body = tuple(s for s in a.body if not (is_value(s) and s.id in fixed))  # type: ignore[union-attr]
     clones, result = instantiate(body, value, change, mask, first, ranges) if value not in fixed else ([], value)
     return clones, result

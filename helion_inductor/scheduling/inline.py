@@ -44,7 +44,9 @@ from ..ir.tile_ir import (
 MAX_BODY = 240
 MULTI_USE_COST = 24
 _FREE = frozenset({"cast", "round_to", "identity", "bitcast", "where", "logical_and"})
-_COSTLY = frozenset({"exp", "log", "tanh", "erf", "sin", "cos", "pow", "sigmoid", "rsqrt", "sqrt", "truediv", "log1p", "expm1", "rand", "randn"})
+_COSTLY = frozenset({
+    "exp", "log", "tanh", "erf", "sin", "cos", "pow", "sigmoid", "rsqrt", "sqrt", "truediv", "log1p", "expm1", "rand", "randn",
+})  # fmt: skip
 _FP8 = frozenset(d for d in vars(torch).values() if isinstance(d, torch.dtype) and d.is_floating_point and d.itemsize == 1)
 
 
@@ -145,6 +147,13 @@ def under_mask(load: Load, value: int, first: int) -> tuple[list[Stmt], int]:
     return [other, Map(first + 1, load.dtype, "where", (load.mask, value, first))], first + 1
 
 
+def as_loaded(load: Load, buffer: Buffer, value: int, first: int) -> tuple[list[Stmt], int]:
+    """What ``load`` gives of ``value`` after it was stored in ``buffer``; new ids start at ``first``."""
+    rounded, value = through_memory(value, buffer, first)
+    masked, value = under_mask(load, value, first + len(rounded))
+    return rounded + masked, value
+
+
 def inline_load(consumer: LoopNest, load: Load, source: Producer, buffer: Buffer, lower: Mapping[str, int]) -> LoopNest:
     """``consumer`` with ``load`` replaced by the expression that ``source`` stored there."""
     ranges = Ranges(consumer.extents(), lower)
@@ -152,13 +161,13 @@ def inline_load(consumer: LoopNest, load: Load, source: Producer, buffer: Buffer
     at = consumer.body.index(load)
     first = next_value(consumer.body)
     new, value = instantiate(source.nest.body, source.store.value, change, load.mask, first, ranges)
-    for step in (lambda v, f: through_memory(v, buffer, f), lambda v, f: under_mask(load, v, f)):
-        more, value = step(value, next_value([*consumer.body, *new]))
-        new += more
+    more, value = as_loaded(load, buffer, value, next_value([*consumer.body, *new]))
+    new += more
     rename = {s.id: s.id for s in (*consumer.body, *new) if is_value(s)}  # type: ignore[union-attr]
     rename[load.id] = value
     after = tuple(remap(s, rename) for s in consumer.body[at + 1 :])
-    return replace(consumer, body=(*consumer.body[:at], *new, *after), origins=tuple(dict.fromkeys((*source.nest.origins, *consumer.origins))))
+    origins = tuple(dict.fromkeys((*source.nest.origins, *consumer.origins)))
+    return replace(consumer, body=(*consumer.body[:at], *new, *after), origins=origins)
 
 
 def cost(nest: LoopNest) -> int:
@@ -187,7 +196,7 @@ def _worth(source: Producer, uses: int, stays: bool) -> bool:
 def inline_producers(program: TileProgram) -> TileProgram:
     """One sweep in program order; see the module docstring."""
     buffers, lower = program.by_name(), program.lower()
-    nests: list[LoopNest | None] = list(program.nests)
+    nests = list(program.nests)
     writes: dict[str, list[int]] = {}
     uses: dict[str, int] = {}
     for position, nest in enumerate(program.nests):
@@ -195,10 +204,7 @@ def inline_producers(program: TileProgram) -> TileProgram:
             writes.setdefault(b, []).append(position)
         for b in nest.reads():
             uses[b] = uses.get(b, 0) + 1
-    for position in range(len(nests)):
-        nest = nests[position]
-        if nest is None:
-            continue
+    for position, nest in enumerate(program.nests):
         changed = True
         refused: set[str] = set()
         while changed:
@@ -206,23 +212,23 @@ def inline_producers(program: TileProgram) -> TileProgram:
             for load in [s for s in nest.body if isinstance(s, Load)]:
                 source = None if load.buffer in refused else _source(load.buffer, position, nests, writes, buffers)
                 stays = buffers[load.buffer].kind == "out"
-                if source is None or not _worth(source, uses.get(load.buffer, 1), stays) or len(nest.body) + len(source.nest.body) > MAX_BODY:
+                fits = source is not None and len(nest.body) + len(source.nest.body) <= MAX_BODY
+                if source is None or not fits or not _worth(source, uses.get(load.buffer, 1), stays):
                     refused.add(load.buffer)
                     continue
                 nest = inline_load(nest, load, source, buffers[load.buffer], lower)
                 changed = True
                 break
         nests[position] = dce(cse(nest))
-    return replace(program, nests=drop_dead([n for n in nests if n is not None], buffers))
+    return replace(program, nests=drop_dead(nests, buffers))
 
 
-def _source(buffer: str, position: int, nests: list[LoopNest | None], writes: Mapping[str, list[int]],
+def _source(buffer: str, position: int, nests: list[LoopNest], writes: Mapping[str, list[int]],
             buffers: Mapping[str, Buffer]) -> Producer | None:  # fmt: skip
     at = writes.get(buffer, [])
     if len(at) != 1 or at[0] >= position or buffers[buffer].kind == "in":
         return None
-    nest = nests[at[0]]
-    source = None if nest is None else producer(at[0], nest)
+    source = producer(at[0], nests[at[0]])
     if source is None or any(at[0] < w < position for b in source.nest.reads() for w in writes.get(b, ())):
         return None
     return source

@@ -9,7 +9,7 @@ from ..ir.schedule_ir import KernelSchedule, Phase, Task
 from ..ir.tile_ir import LoopNest, Scan, TileProgram
 from .cost import nest_bytes
 from .dependence import levels, storage
-from .tile_sizes import TileTarget, choose_task
+from .tile_sizes import TileTarget, choose_task, points
 
 MAX_POINTERS = 400  # 8 bytes each in a 4 KB parameter space, with room for sizes
 LARGE_NEST_BYTES = 32 << 20  # a nest that moves this much fills the device alone and gains nothing from company
@@ -27,10 +27,10 @@ def build_schedules(program: TileProgram, target: TileTarget, *, pid_type: str =
     groups: list[list[LoopNest]] = []
     for level in range(1 + max(depth, default=-1)):
         groups += _groups([n for n, d in zip(program.nests, depth, strict=True) if d == level], program, share)
-    tasks = {n.name: choose_task(n, program, target, block_sizes or {}) for n in program.nests}
     result = []
     for number, group in enumerate(groups):
-        mine = tuple(tasks[n.name] for n in group)
+        work = sum(points(n, program) for n in group)
+        mine = tuple(choose_task(n, program, target, block_sizes or {}, work) for n in group)
         warps = num_warps or max(_warps(t, n) for t, n in zip(mine, group, strict=True))
         kind = pid_type if pid_type != "auto" else "flat"
         result.append(KernelSchedule(f"k{number}", kind, warps, num_stages or 2, (Phase(mine),), sm_multiplier))

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..ir.index import Expr, product, symbol, values_in
-from ..ir.tile_ir import Axis, Load, LoopNest, Scan, Store, TileProgram
 from ..ir.schedule_ir import Task, TileDim
+from ..ir.tile_ir import Axis, Load, LoopNest, Scan, Store, TileProgram
 from .fuse_vertical import evaluate_size
 
 PERSISTENT_LIMIT = 4096
@@ -30,8 +30,12 @@ def next_power_of_two(n: int) -> int:
     return 1 << max(0, n - 1).bit_length()
 
 
-def choose_task(nest: LoopNest, program: TileProgram, target: TileTarget, blocks: Mapping[str, int]) -> Task:
-    """Tile dimensions of ``nest``; ``blocks`` overrides block sizes by dimension name (``x``, ``r``)."""
+def choose_task(nest: LoopNest, program: TileProgram, target: TileTarget, blocks: Mapping[str, int], work: int) -> Task:
+    """Tile dimensions of ``nest``; ``blocks`` overrides block sizes by dimension name (``x``, ``r``).
+
+    ``work`` is the number of points of all nests that share the kernel: together they should give each multiprocessor a few
+    programs, and beyond that larger tiles are better than more of them.
+    """
     hints = program.hints()
     rows = evaluate_size(product(a.extent for a in nest.parallel), hints)
     parallel = tuple(a.name for a in nest.parallel)
@@ -41,15 +45,20 @@ def choose_task(nest: LoopNest, program: TileProgram, target: TileTarget, blocks
         r_dim = _reduce_dim(nest, blocks.get("r", r))
         dims = (TileDim("x", parallel, blocks.get("x", x), "parallel"), r_dim)
     else:
-        dims = (TileDim("x", parallel, blocks.get("x", _pointwise_block(rows, target)), "parallel"),)
+        dims = (TileDim("x", parallel, blocks.get("x", _pointwise_block(rows, work, target)), "parallel"),)
     return Task(nest.name, dims, wide=_wide(nest, program))
 
 
-def _pointwise_block(rows: int, target: TileTarget) -> int:
+def _pointwise_block(rows: int, work: int, target: TileTarget) -> int:
     if target.interpreter:
         return min(next_power_of_two(rows), target.budget())
-    share = next_power_of_two(-(-rows // (4 * target.sm_count)))
-    return max(128, min(share, 1024)) if rows >= 128 else next_power_of_two(rows)
+    share = next_power_of_two(-(-work // (4 * target.sm_count)))
+    return min(next_power_of_two(rows), max(128, min(share, 1024)))
+
+
+def points(nest: LoopNest, program: TileProgram) -> int:
+    """Points of the iteration space at the hinted sizes."""
+    return evaluate_size(_numel(nest.parallel) * _numel(nest.reduce), program.hints())
 
 
 def _reduction_blocks(nest: LoopNest, rows: int, hints: Mapping[str, int], target: TileTarget) -> tuple[int, int]:

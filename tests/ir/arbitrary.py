@@ -27,7 +27,22 @@ from helion_inductor.ir.tile_ir import (
 )
 
 # Words of the grammar make fine names too.
-WORDS = ("in", "out", "temp", "nest", "load", "store", "mask", "reduce", "strides", "aliases", "sizes", "inf", "bool", "task")
+WORDS = (
+    "in",
+    "out",
+    "temp",
+    "nest",
+    "load",
+    "store",
+    "mask",
+    "reduce",
+    "strides",
+    "aliases",
+    "sizes",
+    "inf",
+    "bool",
+    "task",
+)
 names = st.one_of(st.from_regex(r"[a-zA-Z_][a-zA-Z0-9_]{0,6}", fullmatch=True), st.sampled_from(WORDS))
 symbols = st.sampled_from(["i", "j", "r0", "s0", "M", "%0", "%31"]).map(symbol)
 value_ids = st.integers(0, 200)
@@ -72,7 +87,14 @@ statements = st.one_of(
     loads(),
     st.builds(Const, value_ids, dtypes, literals),
     st.builds(Index, value_ids, dtypes, exprs),
-    st.builds(Map, value_ids, dtypes, names, st.lists(value_ids, max_size=4).map(tuple), st.lists(attributes, max_size=3).map(tuple)),
+    st.builds(
+        Map,
+        value_ids,
+        dtypes,
+        names,
+        st.lists(value_ids, max_size=4).map(tuple),
+        st.lists(attributes, max_size=3).map(tuple),
+    ),
     st.builds(Reduce, value_ids, dtypes, names, axis_names, value_ids),
     st.builds(Scan, value_ids, dtypes, names, names, value_ids),
     st.builds(Store, names, exprs, value_ids, masks),
@@ -91,9 +113,10 @@ programs = st.builds(
     st.lists(nests, max_size=3).map(tuple),
 )
 
-dims = st.builds(TileDim, names, axis_names, st.integers(0, 2**20), st.sampled_from(["parallel", "persistent", "looped"]))
+dims = st.builds(
+    TileDim, names, axis_names, st.integers(0, 2**20), st.sampled_from(["parallel", "persistent", "looped"])
+)
 tasks = st.builds(Task, names, st.lists(dims, max_size=4).map(tuple), st.sampled_from([True, False, None]), names)
 phases = st.builds(Phase, st.lists(tasks, max_size=3).map(tuple))
 settings = st.integers(0, 99)
 kernels = st.builds(KernelSchedule, names, names, settings, settings, st.lists(phases, max_size=3).map(tuple), settings)
-

@@ -155,8 +155,8 @@ def test_values_in_and_rename() -> None:
 
 
 @pytest.mark.parametrize("text", [
-    "", "a b", "i %3", "i%3", "i / 2", "i // 2", "sin(i)", "mod(i)", "floordiv(1, 2, 3)", "min()", "True", "1.5", "i**j", "i**-1",
-    "max(a=1)", "'x'", "i[0]",
+    "", "a b", "i %3", "i%3", "i / 2", "i // 2", "sin(i)", "mod(i)", "floordiv(1, 2, 3)", "min()", "True", "1.5",
+    "i**j", "i**-1", "max(a=1)", "'x'", "i[0]",
 ])  # fmt: skip
 def test_nonsense_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not an index expression"):

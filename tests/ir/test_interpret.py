@@ -164,7 +164,9 @@ def test_a_nest_of_no_points_does_nothing() -> None:
     assert got["y"].shape == (0,)
 
 
-@pytest.mark.parametrize("access", ["%0: f32 = load x[p - 1]", "%0: f32 = load x[p + 1]", "store y[p - 1] %1", "store y[p + 1] %1"])
+@pytest.mark.parametrize(
+    "access", ["%0: f32 = load x[p - 1]", "%0: f32 = load x[p + 1]", "store y[p - 1] %1", "store y[p + 1] %1"]
+)
 def test_an_access_outside_its_buffer_is_refused(access: str) -> None:
     with pytest.raises(IndexError, match="outside"):
         run(f"""
@@ -190,11 +192,15 @@ def test_nests_may_run_in_another_order() -> None:
     assert interpret(program, {}, {}, order=[1, 0])["y"].item() == 1.0
 
 
-@pytest.mark.parametrize("dtype", [torch.uint16, torch.uint32, torch.uint64, torch.float8_e4m3fn, torch.float8_e8m0fnu, torch.bool])
+@pytest.mark.parametrize(
+    "dtype", [torch.uint16, torch.uint32, torch.uint64, torch.float8_e4m3fn, torch.float8_e8m0fnu, torch.bool]
+)
 def test_copies_of_odd_dtypes(dtype: torch.dtype) -> None:
     bits = torch.arange(64, dtype=torch.uint8)
     x = (bits > 30) if dtype == torch.bool else bits.view(dtype)
-    name = {torch.float8_e4m3fn: "f8e4m3fn", torch.float8_e8m0fnu: "f8e8m0fnu", torch.bool: "bool"}.get(dtype, f"u{dtype.itemsize * 8}")
+    name = {torch.float8_e4m3fn: "f8e4m3fn", torch.float8_e8m0fnu: "f8e8m0fnu", torch.bool: "bool"}.get(
+        dtype, f"u{dtype.itemsize * 8}"
+    )
     value = "f32" if dtype.is_floating_point else name
     got = run(f"""
         program @copy(in x: {name}[N], out y: {name}[N]) sizes(N>=1~64)
@@ -217,7 +223,10 @@ def test_reductions(kind: str, dtype: torch.dtype) -> None:
 
 def test_reductions_of_unsigned_and_bool() -> None:
     x = torch.tensor([1, 2**64 - 1, 2**63], dtype=torch.uint64)
-    found = {kind: reduce_tensor(kind, x, [0], torch.uint64).item() for kind in ("max", "min", "argmax", "argmin", "sum", "xor_sum")}
+    found = {
+        kind: reduce_tensor(kind, x, [0], torch.uint64).item()
+        for kind in ("max", "min", "argmax", "argmin", "sum", "xor_sum")
+    }
     assert found == {"max": 2**64 - 1, "min": 1, "argmax": 1, "argmin": 0, "sum": 2**63, "xor_sum": 2**63 - 2}
     flags = torch.tensor([[False, True], [False, False]])
     assert reduce_tensor("any", flags, [1], torch.bool).tolist() == [[True], [False]]

@@ -164,8 +164,8 @@ def test_dce_drops_what_no_effect_needs_and_renumbers() -> None:
     ("parallel(i: M, j: 4, k: 8)|%0: f32 = load x[40 * i + 8 * j + k]|store y[32 * i + 8 * j + k] %0",
      "parallel(i: M, j: 32)|%0: f32 = load x[40 * i + j]|store y[32 * i + j] %0"),
     # reduce axes that are folded together
-    ("parallel(i: M) reduce(j: 4, k: 8)|%0: f32 = load x[32 * i + 8 * j + k]|%1: i64 = reduce argmax(j, k) %0|store y[i] %1",
-     "parallel(i: M) reduce(j: 32)|%0: f32 = load x[32 * i + j]|%1: i64 = reduce argmax(j) %0|store y[i] %1"),
+    ("parallel(i: M) reduce(j: 4, k: 8)|%0: f32 = load x[32*i + 8*j+k]|%1: i64 = reduce argmax(j, k) %0|store y[i] %1",
+     "parallel(i: M) reduce(j: 32)|%0: f32 = load x[32*i + j]|%1: i64 = reduce argmax(j) %0|store y[i] %1"),
 ])  # fmt: skip
 def test_collapse_axes(before: str, after: str) -> None:
     nest, wanted = (parse_nest("nest @n " + text.replace("|", "\n")) for text in (before, after))

@@ -15,7 +15,8 @@ from helion_inductor.ir.verify_nest import BODY_RULES, HEAD_RULES, STATEMENT_RUL
 from tests.strategies import Case, cases
 
 PROGRAM = """\
-program @p(in x: bf16[M, 8], in i: i64[M], in c: f32[M], out y: f32[M, 8], out s: f32[4], out d: f32[M] aliases c) sizes(M>=1~64)
+program @p(in x: bf16[M, 8], in i: i64[M], in c: f32[M], out y: f32[M, 8], out s: f32[4]) sizes(M>=1~64)
+  out d: f32[M] aliases c
   temp t: f32[M]
   temp none: f32[0]
   nest @rows parallel(m: M) reduce(k: 8)
@@ -137,7 +138,9 @@ def test_every_rule_is_tested_and_documented() -> None:
 def test_the_message_shows_three_lines_around() -> None:
     with pytest.raises(VerifyError) as caught:
         verify_program(parse_program(PROGRAM.replace("truediv(%0, %1)", "truediv(%0, %3)")))
-    assert str(caught.value) == """\
+    assert (
+        str(caught.value)
+        == """\
 [ssa-order] %3 is used before it is defined
      4 |   nest @rows parallel(m: M) reduce(k: 8)
      5 |     %0: f32 = load x[8 * m + k]
@@ -146,10 +149,11 @@ def test_the_message_shows_three_lines_around() -> None:
      8 |     store y[8 * m + k] %2
      9 |     store t[m] %1
     10 |   nest @scan parallel(m: M) reduce(k: 8)"""
+    )
 
 
 def test_what_is_allowed() -> None:
-    """A scatter need not cover the parallel axes; an empty out need not be written, nor an empty temp before it is read."""
+    """A scatter need not cover the parallel axes; an empty out need not be written, nor an empty temp."""
     verify_program(parse_program("""
         program @p(in i: i64[1], out y: f32[9], out e: f32[3, 0])
           temp t: f32[0]

@@ -39,6 +39,7 @@ NEITHER = ("copy_", "inductor_seeds", "sym_size")
 GPU_LOOPS = ("aten.bucketize", "aten.searchsorted", "aten.sort")
 ORDER = ("crash", "timeout", "wrong", "upstream", "refused", "extern", "untraced", "nothing", "region")
 LOOP_ONLY = frozenset({"crash", "timeout", "wrong", "upstream", "refused", "region"})
+UNINITIALISED = frozenset({"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"})
 SAMPLES_LOOKED_AT = 24
 RTOL = {torch.float32: 1e-4, torch.float64: 1e-7, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
 
@@ -174,6 +175,7 @@ def run_sample(op: Any, dtype: torch.dtype, number: int, sample: Any, *, partial
 
     fn, tree = op.get_op(), (sample.input, sample.args, sample.kwargs)
     want, loose, steady = eager(fn, tree, dtype)
+    steady = steady and op.name not in UNINITIALISED
     got, error = call(fn, tree, compiler)
     if error is not None and not isinstance(error, Stopped):
         if not reports and not _ours(error):
@@ -213,12 +215,13 @@ def _where(error: BaseException) -> str:
 
 
 def eager(fn: Callable[..., Any], tree: Any, dtype: torch.dtype) -> tuple[Any, Any, bool]:
-    """Eager's result, for half dtypes also that of the same inputs in f32, and whether eager gives the same twice."""
-    torch.manual_seed(1)
+    """Eager's result, for half dtypes also that of the same inputs in f32, and whether eager gives the same from any seed."""
+    torch.manual_seed(0)
     want = _apply(fn, copied(tree))
-    torch.manual_seed(2)
-    again = _apply(fn, copied(tree))
-    steady = not difference(again, want)
+    steady = True
+    for seed in range(1, 9):  # a few coins fall alike now and then
+        torch.manual_seed(seed)
+        steady = steady and not difference(_apply(fn, copied(tree)), want)
     loose = None
     if dtype in (torch.float16, torch.bfloat16):
         up = pytree.tree_map_only(torch.Tensor, lambda t: t.float() if t.dtype == dtype else t.clone(), tree)

@@ -1,4 +1,7 @@
-"""``explain``: what the backend would do with a function, without compiling anything for a device."""
+"""``helion_inductor.explain``: what the backend would do with a function, without compiling anything for a device.
+
+The file is not called explain.py: as a module of the package it would take the function's place there once imported.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +25,15 @@ from .report import GraphReport, Report
 def explain(fn: Callable[..., Any], /, *args: Any, options: Mapping[str, Any] | None = None, **kwargs: Any) -> Report:
     """Trace ``fn(*args, **kwargs)``, compile its regions up to their Triton text, and run it eagerly.
 
-    Needs no GPU and no interpreter, and neither Inductor's code generation nor Triton runs. Tensors on the CPU are treated as
-    they would be on the GPU at hand, or on an H200 where there is none. The forward is taken as ``torch.compile`` would take it:
-    with a backward where gradients are on and an input or parameter requires them; that backward is reported, not run.
+    Needs no GPU and no interpreter, and neither Inductor's code generation nor Triton runs. Tensors on the CPU are
+    treated as they would be on the GPU at hand, or on an H200 where there is none. The forward is taken as
+    ``torch.compile`` would take it: with a backward where gradients are on and an input or parameter requires them;
+    that backward is reported, not run.
 
-    The report has one graph per piece that Dynamo traces ("0 forward", "0 backward", "1 inference", ...). Tensors that ``fn``
-    overwrites (arguments, parameters, buffers) and the random state are put back; other side effects of ``fn`` stay.
-    Nothing compiled for ``fn`` before or after is affected, but where Dynamo breaks the graph inside ``fn`` the functions at the
-    break count one recompilation for each call of explain.
+    The report has one graph per piece that Dynamo traces ("0 forward", "0 backward", "1 inference", ...). Tensors that
+    ``fn`` overwrites (arguments, parameters, buffers) and the random state are put back; other side effects of ``fn``
+    stay. Nothing compiled for ``fn`` before or after is affected, but where Dynamo breaks the graph inside ``fn`` the
+    functions at the break count one recompilation for each call of explain.
 
     Raises OptionError for options that are not valid, and what ``fn`` or its tracing raises.
     """
@@ -56,8 +60,8 @@ def explain(fn: Callable[..., Any], /, *args: Any, options: Mapping[str, Any] | 
 def _caller(fn: Callable[..., Any]) -> Callable[..., Any]:
     """A function that calls ``fn``, with code of its own.
 
-    Dynamo keeps what it compiled, and the sizes it saw, by code object and name: under a name never used before, nothing is
-    found from an earlier call and nothing is left for later ones.
+    Dynamo keeps what it compiled, and the sizes it saw, by code object and name: under a name never used before,
+    nothing is found from an earlier call and nothing is left for later ones.
     """
 
     def call(*args: Any, **kwargs: Any) -> Any:
