@@ -125,6 +125,15 @@ def source_hash() -> str:
 Listener = Callable[[GraphReport], Any]
 
 
+def _keep(planned: Sequence[PlannedRegion]) -> None:
+    """Put the modules of taken regions into the store, and load them."""
+    store = kernel_store()
+    for region in planned:
+        if region.taken:
+            store.put(region.compiled.key, {"module.py": region.compiled.source.module})
+            _RUNNER.adopt(region.compiled.key, store)
+
+
 class RegionPass(CustomGraphPass):
     """Runs on every post-grad graph; ``uuid`` names everything that its result depends on besides the graph."""
 
@@ -140,6 +149,8 @@ class RegionPass(CustomGraphPass):
         settings = PassSettings(self.options, kinds, target)
         try:
             planned, report = plan_graph(name, graph, settings)
+            if not self.dry:
+                _keep(planned)
         except Exception as error:
             # The one net of the compiler: with on_error="fallback" a bug of ours costs speed, never the user's run.
             if self.options.on_error == "raise":
@@ -150,11 +161,6 @@ class RegionPass(CustomGraphPass):
             return
         if not self.dry:
             self._record(planned, report)
-            store = kernel_store()
-            for region in planned:
-                if region.taken:
-                    store.put(region.compiled.key, {"module.py": region.compiled.source.module})
-                    _RUNNER.adopt(region.compiled.key, store)
             rewrite_graph(graph, planned, _RUN_REGION)
         self._listen(report)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +21,12 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True)
 class SubGraph:
-    """A region as a graph of its own, all on CPU fake tensors. Placeholders: ``inputs`` (tensors) then ``scalars`` (SymInts)."""
+    """A region as a graph of its own, all on CPU fake tensors.
+
+    Its names say nothing of where the region stood, so that equal stretches of a model (layers) give equal sub-graphs:
+    placeholders ``x0``, ``x1``, ... for the tensors ``inputs``, then ``n0``, ... for the SymInts ``scalars``; ``original`` maps
+    the name of every other node to the node it was cloned from.
+    """
 
     module: fx.GraphModule
     inputs: tuple[fx.Node, ...]
@@ -28,6 +34,12 @@ class SubGraph:
     outputs: tuple[fx.Node, ...]
     device: torch.device
     fake_mode: Any
+    original: Mapping[str, str]
+
+    def structure(self) -> str:
+        """Text that is equal for regions that compile to the same kernels: ops, arguments, dtypes, shapes and strides."""
+        values = [f"{n.name}: {_described(n.meta.get('val'))}" for n in self.module.graph.nodes]
+        return "\n".join([str(self.module.graph), str(self.device.type), *values])
 
     def example_inputs(self) -> list[Any]:
         return [p.meta["val"] for p in self.module.graph.find_nodes(op="placeholder")]
@@ -60,15 +72,16 @@ def sub_graph(region: RegionNodes) -> SubGraph:
     graph = fx.Graph()
     env: dict[fx.Node, fx.Node] = {}
     scalars = _scalar_inputs(region, members)
-    for source in (*region.inputs, *scalars):
-        env[source] = graph.placeholder(source.name)
-        env[source].meta = {"val": _on_cpu(source.meta["val"], fake_mode)}
+    for prefix, sources in (("x", region.inputs), ("n", scalars)):
+        for position, source in enumerate(sources):
+            env[source] = graph.placeholder(f"{prefix}{position}")
+            env[source].meta = {"val": _on_cpu(source.meta["val"], fake_mode)}
 
     def clone(node: fx.Node) -> fx.Node:
         if node not in env:
             args, kwargs = fx.node.map_arg((node.args, node.kwargs), clone)
             args, kwargs = _map_devices(args), _map_devices(kwargs)
-            env[node] = graph.create_node(node.op, node.target, args, kwargs, name=node.name)
+            env[node] = graph.create_node(node.op, node.target, args, kwargs, name=re.sub(r"(_\d+)+$", "", node.name))
             env[node].meta = {**node.meta, "val": _on_cpu(node.meta["val"], fake_mode)}
         return env[node]
 
@@ -77,7 +90,14 @@ def sub_graph(region: RegionNodes) -> SubGraph:
     graph.output(tuple(env[o] for o in region.outputs))
     owner = region.members[0].graph.owning_module
     module = fx.GraphModule(owner if owner is not None else {}, graph)
-    return SubGraph(module, region.inputs, scalars, region.outputs, first.device, fake_mode)
+    original = {env[n].name: n.name for n in env if env[n].op != "placeholder"}
+    return SubGraph(module, region.inputs, scalars, region.outputs, first.device, fake_mode, original)
+
+
+def _described(value: Any) -> str:
+    if isinstance(value, (tuple, list)):
+        return ", ".join(map(_described, value))
+    return f"{value.dtype}{tuple(value.shape)}{value.stride()}" if isinstance(value, torch.Tensor) else str(value)
 
 
 def _map_devices(value: Any) -> Any:
@@ -157,10 +177,22 @@ def in_place_candidates(graph: fx.Graph, region: RegionNodes) -> dict[fx.Node, f
             continue
         if source not in region.outputs or source in result or target in result.values() or len(node.args) > 2:
             continue
-        if any(_alias_root(r) is target for r in roots):
+        if any(_alias_root(r) is target for r in roots) or not _read_only_inside(target, node, set(region.members)):
             continue
         result[source] = target
     return result
+
+
+def _read_only_inside(target: fx.Node, copy: fx.Node, members: set[fx.Node]) -> bool:
+    """Whether nothing but the region, and the copy itself, uses ``target``: nobody else then needs its old value."""
+    stack = list(target.users)
+    while stack:
+        user = stack.pop()
+        if is_view(user):
+            stack.extend(user.users)
+        elif user is not copy and user not in members:
+            return False
+    return True
 
 
 def _alias_root(node: fx.Node) -> fx.Node:

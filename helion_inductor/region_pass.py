@@ -44,8 +44,9 @@ class PassSettings:
 
 @dataclass(frozen=True)
 class PlannedRegion:
+    """A region of a graph with what it compiled to; ``in_place`` maps the name of an output to the graph input it is written on."""
+
     nodes: RegionNodes
-    graph: SubGraph
     compiled: CompiledRegion
     in_place: dict[str, fx.Node]
     taken: bool
@@ -67,15 +68,16 @@ def plan_graph(name: str, graph: fx.Graph, settings: PassSettings) -> tuple[list
         left = tuple(Refusal("not-opted-in", n.name, reason) for n in calls_of(graph))
         return [], GraphReport(name, calls, (), left)
     done: dict[tuple[str, ...], PlannedRegion] = {}
+    equal: dict[str, CompiledRegion] = {}
     while True:
         plan = partition(graph, options, refused, settings.devices)
         found: dict[str, Unsupported] = {}
         planned: list[PlannedRegion] = []
-        for number, region in enumerate(plan.regions):
+        for region in plan.regions:
             member_names = tuple(n.name for n in region.members)
             try:
                 if member_names not in done:
-                    done[member_names] = _compile(f"{name}_{number}", graph, region, settings)
+                    done[member_names] = _plan_region(graph, region, settings, equal)
                 planned.append(done[member_names])
             except LoopRefused as refusal:
                 names = [refusal.node] if refusal.node in member_names else list(member_names)
@@ -107,25 +109,34 @@ def _written_in_place(planned: list[PlannedRegion], graph: fx.Graph) -> set[str]
     return {n.name for n in copies if (str(n.args[1]), str(n.args[0])) in pairs}
 
 
-def _compile(name: str, graph: fx.Graph, region: RegionNodes, settings: PassSettings) -> PlannedRegion:
+def _plan_region(graph: fx.Graph, region: RegionNodes, settings: PassSettings, equal: dict[str, CompiledRegion]) -> PlannedRegion:
     sub = sub_graph(region)
-    outputs = tuple(f"{o.name}_out" for o in region.outputs)
     wanted = in_place_candidates(graph, region)
-    by_name = dict(zip(region.outputs, outputs, strict=True))
-    pairs = tuple((by_name[o], target.name) for o, target in wanted.items())
-    layouts = tuple(dense_like(o.meta["val"]) for o in region.outputs)
-    extra = tuple(t for t in wanted.values() if t not in region.inputs)
-    compiled = compile_region(
-        RegionInput(name, sub.module, sub.example_inputs(), sub.fake_mode, outputs, layouts, symbol_hints(sub), pairs),
-        settings.options, settings.target(sub.device),
-    )  # fmt: skip
-    granted = {d.output: d.target for d in compiled.in_place if d.granted}
-    unread = {by_name[o]: t for o, t in wanted.items() if t in extra and _same_layout(o, t)}
-    targets = {o: t for o, t in wanted.items() if by_name[o] in granted or by_name[o] in unread}
+    outputs = {o: f"y{k}" for k, o in enumerate(region.outputs)}
+    inputs = {n: f"x{k}" for k, n in enumerate(region.inputs)}
+    pairs = tuple((outputs[o], inputs[target]) for o, target in wanted.items() if target in inputs)
+    compiled = _compile(sub, tuple(outputs.values()), pairs, settings, equal)
+    granted = {d.output for d in compiled.in_place if d.granted}
+    unread = {outputs[o] for o, t in wanted.items() if t not in inputs and _same_layout(o, t)}
+    targets = {o.name: t for o, t in wanted.items() if outputs[o] in granted | unread}
     taken, reason = True, ""
     if settings.options.regions == "auto" and not settings.target(sub.device).interpreter:
         taken, reason = region_pays(compiled.program, compiled.schedules)
-    return PlannedRegion(region, sub, compiled, {o.name: t for o, t in targets.items()}, taken, reason)
+    return PlannedRegion(region, compiled, targets, taken, reason)
+
+
+def _compile(sub: SubGraph, outputs: tuple[str, ...], pairs: tuple[tuple[str, str], ...], settings: PassSettings,
+             equal: dict[str, CompiledRegion]) -> CompiledRegion:  # fmt: skip
+    """Compile a sub-graph, once for all that are equal to it."""
+    structure = f"{sub.structure()}\n{pairs}"
+    if structure not in equal:
+        layouts = tuple(dense_like(o.meta["val"]) for o in sub.outputs)
+        region = RegionInput("region", sub.module, sub.example_inputs(), sub.fake_mode, outputs, layouts, symbol_hints(sub), pairs)
+        try:
+            equal[structure] = compile_region(region, settings.options, settings.target(sub.device))
+        except LoopRefused as refusal:
+            raise LoopRefused(sub.original.get(refusal.node, refusal.node), refusal.reason) from refusal
+    return equal[structure]
 
 
 def _same_layout(a: fx.Node, b: fx.Node) -> bool:
@@ -141,7 +152,7 @@ def rewrite_graph(graph: fx.Graph, planned: list[PlannedRegion], op: Any) -> Non
             continue
         compiled = plan.compiled
         ensure_symbols(graph, [s.name for s in compiled.program.sizes])
-        by_name = {n.name: moved.get(n, n) for n in plan.nodes.inputs}
+        by_name = {f"x{k}": moved.get(n, n) for k, n in enumerate(plan.nodes.inputs)}
         inputs = [by_name[n] for n in compiled.inputs]
         targets = {o: plan.in_place[o.name] for o in plan.nodes.outputs if o.name in plan.in_place}
         moved |= replace_region(graph, plan.nodes, compiled.key, inputs, targets, [s.name for s in compiled.program.sizes], op)

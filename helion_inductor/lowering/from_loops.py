@@ -171,7 +171,7 @@ class BodyBuilder:
         if mode is None:
             self.body.append(Store(target, self.expr(index), value, self.mask))
         elif mode == "atomic_add":
-            if memory in _LOW_PRECISION or memory == torch.bool:
+            if memory.itemsize < 4:  # hardware adds to whole words
                 raise refuse("atomic-dtype", f"atomic add into {memory}")
             self.body.append(Atomic(target, self.expr(index), value, "add", self.mask))
         else:

@@ -108,7 +108,8 @@ def _second(pair: Callable[..., tuple[Any, Any]]) -> Callable[..., Any]:
 
 def _device_assert(condition: Any, message: Any) -> None:
     holds = _argument(condition, torch.bool)
-    assert bool((holds != 0).all()), message.value if isinstance(message, tl.constexpr) else message
+    if not bool((holds != 0).all()):
+        raise IndexError(message.value if isinstance(message, tl.constexpr) else message)
 
 
 _SAME_NAME = """

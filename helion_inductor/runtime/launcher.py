@@ -18,7 +18,7 @@ import triton
 import triton.language as tl
 from triton import knobs
 from triton.runtime.driver import driver
-from triton.runtime.errors import OutOfResources
+from triton.runtime.errors import InterpreterError, OutOfResources
 
 from ..errors import HelionError, LaunchRejected
 from .occupancy import check_residency, cuda_driver
@@ -173,8 +173,16 @@ class Launcher:
 
     def _interpret(self, blocks: tuple[int, ...], args: Sequence[Any], constexprs: Mapping[str, Any]) -> None:
         self._reject_unknown(constexprs)  # the interpreter would drop what the JIT rejects
-        with _INTERPRETER_LOCK:
-            self.jit_fn[blocks](*args, **constexprs)
+        try:
+            with _INTERPRETER_LOCK:
+                self.jit_fn[blocks](*args, **constexprs)
+        except InterpreterError as error:
+            root: BaseException = error
+            while root.__cause__ is not None:
+                root = root.__cause__
+            if isinstance(root, IndexError):  # the kernel's own check of an index: raise what eager raises
+                raise IndexError(*root.args) from error
+            raise
 
     def _reject_unknown(self, constexprs: Mapping[str, Any]) -> None:
         unknown = [name for name in constexprs if name not in self._parameters]

@@ -178,9 +178,10 @@ def run_sample(op: Any, dtype: torch.dtype, number: int, sample: Any, *, partial
     steady = steady and op.name not in UNINITIALISED
     got, error = call(fn, tree, compiler)
     if error is not None and not isinstance(error, Stopped):
+        said = f"{type(error).__name__}: {str(error).strip()}".split("\n\nSet TORCHDYNAMO")[0]
         if not reports and not _ours(error):
-            return outcome("untraced", f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"[:300])
-        return outcome("crash", f"{type(error).__name__}: {str(error).strip().split(chr(10) + chr(10) + 'Set TORCHDYNAMO')[0]}"[:1500], _where(error))
+            return outcome("untraced", said.splitlines()[0][:300])
+        return outcome("crash", said[:1500], _where(error))
     status, reasons = classify(reports)
     if error is not None:
         return outcome(status, *reasons)

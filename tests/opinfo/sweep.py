@@ -51,13 +51,15 @@ def warm_up() -> None:
 
     The wrappers seed the generator within a context manager, on which Dynamo gives up; seeds are set around the calls anyway.
     """
+    import torch._inductor.config as inductor_config
     from torch.testing._internal import common_methods_invocations as invocations
 
     from helion_inductor import backend
 
     invocations.wrapper_set_seed = lambda op, *args, **kwargs: op(*args, **kwargs)
 
-    torch.set_num_threads(1)
+    torch.set_num_threads(1)  # a forked child has none of its parent's threads, of either kind
+    inductor_config.compile_threads = 1
     torch.compile(lambda x: x.exp().sum(), backend=backend.helion, options={"regions": "all"})(torch.ones(4))
 
 
@@ -75,8 +77,10 @@ def _child(pipe: Any, op: Any, dtype: torch.dtype, count: int, partial: bool) ->
     os.dup2(devnull, 2)
     try:
         pipe.send(run_op(op, dtype, count, partial=partial))
+    # Whatever it is, it is this op's outcome, and the sweep goes on.
     except Exception as error:
-        pipe.send([Outcome(op.full_name, str(dtype).removeprefix("torch."), -1, "untraced", (f"eager: {type(error).__name__}: {error}"[:300],))])
+        reason = f"eager: {type(error).__name__}: {error}"[:300]
+        pipe.send([Outcome(op.full_name, str(dtype).removeprefix("torch."), -1, "untraced", (reason,))])
     finally:
         pipe.close()
         os._exit(0)

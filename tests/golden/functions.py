@@ -1,0 +1,134 @@
+"""Small functions whose every stage is kept as golden text, each with the arguments that it is planned for.
+
+Nothing here runs on a device: ``explain`` plans for an H200 where there is no GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+import helion_inductor
+from helion_inductor import Report
+from helion_inductor.pipeline import CompiledRegion
+
+
+def softmax(x: torch.Tensor) -> torch.Tensor:
+    return torch.softmax(x, -1)
+
+
+def layer_norm(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return F.layer_norm(x, x.shape[-1:], w, b)
+
+
+def gelu_residual(x: torch.Tensor, r: torch.Tensor) -> torch.Tensor:
+    return F.gelu(x) + r
+
+
+def layer_norm_gelu_residual(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return F.gelu(F.layer_norm(x, x.shape[-1:], w, b)) + x
+
+
+def rms_norm_rope(x: torch.Tensor, w: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    """x: [tokens, heads, head_dim]; cos and sin: [tokens, head_dim / 2]."""
+    y = x.float()
+    y = y * torch.rsqrt(y.square().mean(-1, keepdim=True) + 1e-6) * w
+    left, right = y.chunk(2, -1)
+    c, s = cos[:, None], sin[:, None]
+    return torch.cat([left * c - right * s, right * c + left * s], -1).to(x.dtype)
+
+
+def cross_entropy_rows(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    return F.cross_entropy(logits, labels, reduction="none")
+
+
+def cross_entropy(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    return F.cross_entropy(logits, labels)
+
+
+def cat_pad_slice(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return F.pad(torch.cat([x, y * 2], 1), (1, 2), value=0.5)[:, 3:-1]
+
+
+def gather_embedding(table: torch.Tensor, ids: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    return F.embedding(ids, table) * scale
+
+
+def scatter_add(x: torch.Tensor, index: torch.Tensor, src: torch.Tensor) -> torch.Tensor:
+    return x.scatter_add(0, index, src) + 1
+
+
+def two_independent_loops(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.relu(x) * 2, torch.softmax(y, -1)
+
+
+def adamw(p: torch.Tensor, g: torch.Tensor, m: torch.Tensor, v: torch.Tensor) -> None:
+    m.lerp_(g, 0.1)
+    v.mul_(0.999).addcmul_(g, g, value=0.001)
+    p.mul_(1 - 1e-5).addcdiv_(m, v.sqrt() + 1e-8, value=-1e-3)
+
+
+def dropout(x: torch.Tensor) -> torch.Tensor:
+    return F.dropout(x, 0.25)
+
+
+@dataclass(frozen=True)
+class Golden:
+    """``nests``: the loop nests that the function must come down to."""
+
+    fn: Callable[..., Any]
+    shapes: tuple[tuple[tuple[int, ...], torch.dtype], ...]
+    nests: int
+    options: dict[str, Any] = field(default_factory=dict)
+    dynamic: bool = False
+
+    def arguments(self) -> tuple[torch.Tensor, ...]:
+        made = tuple(torch.ones(shape, dtype=dtype) for shape, dtype in self.shapes)
+        for t in made if self.dynamic else ():
+            for d in range(t.ndim):
+                torch._dynamo.mark_dynamic(t, d)
+        return made
+
+
+F32, BF16, I64 = torch.float32, torch.bfloat16, torch.int64
+_LOOPS = (((4000,), F32), ((64, 256), F32))
+FUNCTIONS: dict[str, Golden] = {
+    "softmax": Golden(softmax, (((512, 1000), F32),), 1),
+    "softmax_dynamic": Golden(softmax, (((512, 1000), F32),), 1, dynamic=True),
+    "softmax_bf16_long": Golden(softmax, (((64, 20000), BF16),), 1),
+    "layer_norm": Golden(layer_norm, (((512, 768), F32), ((768,), F32), ((768,), F32)), 1),
+    "gelu_residual": Golden(gelu_residual, (((512, 768), BF16),) * 2, 1),
+    "layer_norm_gelu_residual": Golden(layer_norm_gelu_residual, (((512, 768), BF16), ((768,), BF16), ((768,), BF16)), 1),
+    "rms_norm_rope": Golden(rms_norm_rope, (((256, 8, 128), BF16), ((128,), F32), ((256, 64), F32), ((256, 64), F32)), 1),
+    "cross_entropy_rows": Golden(cross_entropy_rows, (((512, 2000), F32), ((512,), I64)), 1),
+    "cross_entropy": Golden(cross_entropy, (((512, 2000), F32), ((512,), I64)), 2),
+    "cat_pad_slice": Golden(cat_pad_slice, (((64, 30), F32), ((64, 17), F32)), 1),
+    "gather_embedding": Golden(gather_embedding, (((1000, 64), BF16), ((8, 32), I64), ((64,), F32)), 1),
+    "scatter_add": Golden(scatter_add, (((100, 16), F32), ((300, 16), I64), ((300, 16), F32)), 3),
+    "two_loops_flat": Golden(two_independent_loops, _LOOPS, 2, {"pid_type": "flat"}),
+    "two_loops_blocked": Golden(two_independent_loops, _LOOPS, 2, {"pid_type": "persistent_blocked"}),
+    "two_loops_interleaved": Golden(two_independent_loops, _LOOPS, 2, {"pid_type": "persistent_interleaved"}),
+    "adamw": Golden(adamw, (((5000,), F32),) * 4, 1),
+    "dropout": Golden(dropout, (((64, 100), F32),), 1),
+}
+
+
+@cache
+def report(name: str) -> Report:
+    """What the backend makes of the function called ``name``, without gradients."""
+    golden = FUNCTIONS[name]
+    options = {"regions": "all", "on_error": "raise"} | golden.options
+    with torch.no_grad():
+        return helion_inductor.explain(golden.fn, *golden.arguments(), options=options)
+
+
+def region(name: str) -> CompiledRegion:
+    """The only region of the function called ``name``; fails, showing the report, where there are more or none."""
+    regions = report(name).regions
+    assert len(regions) == 1, str(report(name))
+    return regions[0].compiled
