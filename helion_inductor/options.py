@@ -35,7 +35,7 @@ class Options:
     """Which supported stretches of a graph become regions: "auto" those that pay, "all", or "none"."""
     pid_type: str = "auto"
     """How programs share the tiles: "auto", "flat", "persistent_blocked" or "persistent_interleaved"."""
-    num_sm_multiplier: int = 1
+    num_sm_multiplier: int = 4
     """Programs launched for each multiprocessor by persistent kernels; at least 1."""
     reserved_sms: int = 0
     """Multiprocessors that persistent kernels leave free; at least 0."""
@@ -44,9 +44,9 @@ class Options:
     xcd_remap: bool = False
     """Keep neighbouring tiles on one chiplet; only false for now."""
     cross_loop: str = "auto"
-    """Whether dependent loops may share a kernel: "auto" or "off"."""
+    """Whether dependent loops may share a kernel: "auto" or "off"; in this version none do."""
     block_sizes: FrozenMap | None = None
-    """Tile sizes by axis name, powers of two; axes not named, or None, are left to the compiler."""
+    """Tile sizes, powers of two, of the parallel ("x") and the reduced ("r") dimension; left to the compiler where not named."""
     num_warps: int | None = None
     """Warps of a program, a power of two up to 32; None leaves it to the compiler."""
     num_stages: int | None = None

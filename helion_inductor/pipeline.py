@@ -110,7 +110,7 @@ def compile_region(region: RegionInput, options: Options, target: TileTarget) ->
     verify_program(program)
     schedules = timer.run("schedule", lambda: build_schedules(
         program, target, pid_type=options.pid_type, sm_multiplier=options.num_sm_multiplier, num_warps=options.num_warps,
-        num_stages=options.num_stages, block_sizes=options.block_sizes, share=options.cross_loop != "off",
+        num_stages=options.num_stages, block_sizes=options.block_sizes, reserved_sms=options.reserved_sms,
     ), lambda r: "\n".join(map(str, r)))  # fmt: skip
     verify_schedules(schedules, program)
     overwritten = {b.aliases for b in program.buffers if b.aliases is not None}

@@ -83,9 +83,9 @@ class TaskBody:
         dims = [d for d in self.task.dims if d.kind == "parallel"]
         if self.task.wide is None:
             self.write("if WIDE:")
-            self.write(f"{INDENT}pid = pid.to(tl.int64)")
+            self.write(f"{INDENT}pid = tl.cast(pid, tl.int64)")
         elif self.task.wide:
-            self.write("pid = pid.to(tl.int64)")
+            self.write("pid = tl.cast(pid, tl.int64)")
         rest = "pid"
         for k, dim in enumerate(reversed(dims)):
             extent = triton_text(self.blocks.extent(dim), self.ranges)

@@ -94,7 +94,8 @@ def _launch(program: TileProgram, schedule: KernelSchedule, kernel: KernelText, 
     total: Expr = sum((t.tiles(nests[t.nest]) for t in schedule.tasks()), integer(0))
     grid = python_text(total)
     if schedule.pid_type != "flat":
-        grid = f"min({grid}, {schedule.sm_multiplier} * get_num_sm({device}))"
+        reserved = f", reserved_sms={schedule.reserved_sms}" if schedule.reserved_sms else ""
+        grid = f"min({grid}, {schedule.sm_multiplier} * get_num_sm({device}{reserved}))"
     arguments = [*kernel.buffers, *kernel.sizes]
     if kernel.takes_wide:
         undecided = [e for t in schedule.tasks() if t.wide is None for e in reach[t.nest] if not e.is_Integer]

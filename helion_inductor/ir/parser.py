@@ -62,7 +62,7 @@ _ATOMIC = re.compile(rf"atomic (?P<op>\w+) {_AT} %(?P<value>\d+){_MASK}")
 _CHECK = re.compile(rf"check %(?P<value>\d+) in \[(?P<bounds>.*)\){_MASK}")
 _KERNEL = re.compile(
     r"kernel @(?P<name>[\w.]+) +pid_type=(?P<pid_type>\w+) +num_warps=(?P<num_warps>\d+)"
-    r" +num_stages=(?P<num_stages>\d+)(?: +sm_multiplier=(?P<sm_multiplier>\d+))?"
+    r" +num_stages=(?P<num_stages>\d+)(?: +sm_multiplier=(?P<sm_multiplier>\d+))?(?: +reserved_sms=(?P<reserved_sms>\d+))?"
 )
 _PHASE = re.compile(r"phase (?P<number>\d+)")
 _TASK = re.compile(
@@ -255,7 +255,8 @@ def parse_nest(text: str) -> LoopNest:
 def _kernel_head(line: str) -> KernelSchedule:
     m = _match(_KERNEL, line, "a kernel")
     kernel = KernelSchedule(m["name"], m["pid_type"], int(m["num_warps"]), int(m["num_stages"]), ())
-    return kernel if m["sm_multiplier"] is None else replace(kernel, sm_multiplier=int(m["sm_multiplier"]))
+    given = {name: int(m[name]) for name in ("sm_multiplier", "reserved_sms") if m[name] is not None}
+    return replace(kernel, **given) if given else kernel
 
 
 def _dim(text: str) -> TileDim:

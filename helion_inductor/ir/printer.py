@@ -160,6 +160,8 @@ def schedule_lines(schedule: KernelSchedule) -> list[str]:
     head = "".join(f"  {name}={value}" for name, value in settings.items())
     if schedule.sm_multiplier != KernelSchedule.sm_multiplier:
         head += f"  sm_multiplier={schedule.sm_multiplier}"
+    if schedule.reserved_sms:
+        head += f"  reserved_sms={schedule.reserved_sms}"
     lines = [f"kernel @{schedule.name}{head}"]
     for number, phase in enumerate(schedule.phases):
         lines += [f"  phase {number}", *map(task_line, phase.tasks)]

@@ -3,6 +3,7 @@
 Grammar (text form; ``printer`` writes it, ``parser`` reads it back to an equal value)::
 
     kernel   ::= "kernel @" NAME "  pid_type=" PIDTYPE "  num_warps=" INT "  num_stages=" INT ["  sm_multiplier=" INT]
+                 ["  reserved_sms=" INT]
                  NEWLINE {phase}
     phase    ::= "  phase " INT NEWLINE {task}              numbered from 0
     task     ::= "    task nest @" NAME " pid_map " PIDMAP "(" dimnames ") tile(" dim {", " dim} ")" [width] NEWLINE
@@ -70,7 +71,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class KernelSchedule:
-    """One launch. ``sm_multiplier``: programs per SM of a persistent grid."""
+    """One launch. ``sm_multiplier``: programs per SM of a persistent grid, which leaves ``reserved_sms`` of them alone."""
 
     name: str
     pid_type: str
@@ -78,6 +79,7 @@ class KernelSchedule:
     num_stages: int
     phases: tuple[Phase, ...]
     sm_multiplier: int = 4
+    reserved_sms: int = 0
 
     def tasks(self) -> tuple[Task, ...]:
         return tuple(t for p in self.phases for t in p.tasks)

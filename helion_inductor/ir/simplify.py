@@ -8,6 +8,7 @@ division floors::
     mod(q*d + r, d)      -> mod(r, d)                 mod(r, d)      -> r  when 0 <= r < d
     floordiv(floordiv(a, b), c) -> floordiv(a, b*c)   mod(mod(a, b*c), b) -> mod(a, b)
     floordiv(mod(a, b*c), b) -> mod(floordiv(a, b), c)
+    floordiv(r, d) -> q  and  mod(r, d) -> r - q*d     when q*d <= r < (q + 1)*d
 """
 
 from __future__ import annotations
@@ -22,15 +23,19 @@ from .index import ONE, ZERO, Expr, FloorDiv, Mod
 
 @dataclass(frozen=True)
 class Ranges:
-    """Bounds of the names in scope: ``axes`` maps an axis to its extent, ``lower`` a size symbol to its least value."""
+    """Bounds of the names in scope: ``axes`` maps an axis to its extent, ``lower`` a size symbol to its least value.
+
+    ``least`` gives the least value of an axis where that is not 0.
+    """
 
     axes: Mapping[str, Expr]
     lower: Mapping[str, int] = field(default_factory=dict)
+    least: Mapping[str, Expr] = field(default_factory=dict)
 
     def of(self, name: str) -> tuple[Expr | None, Expr | None]:
         """(least, greatest) value of a name, None where unknown."""
         if name in self.axes:
-            return ZERO, self.axes[name] - 1
+            return self.least.get(name, ZERO), self.axes[name] - 1
         if name.startswith("%"):
             return None, None
         return sympy.Integer(self.lower.get(name, 0)), None
@@ -189,10 +194,19 @@ def _within(rest: Expr, d: Expr, r: Ranges) -> bool:
     return lo is not None and hi is not None and nonnegative(lo, r) and less(hi, d, r)
 
 
+def _known_quotient(rest: Expr, d: Expr, r: Ranges) -> Expr | None:
+    """floordiv(rest, d) when it is that of the least value of ``rest`` throughout."""
+    lo, _ = bounds(rest, r)
+    quotient = ZERO if lo is None else _split(lo, d)[0]
+    return quotient if quotient != 0 and _within(rest - quotient * d, d, r) else None
+
+
 def _floordiv(a: Expr, d: Expr, r: Ranges) -> Expr:
     quotient, rest = _split(a, d)
     if _within(rest, d, r):
         return quotient
+    if (multiple := _known_quotient(rest, d, r)) is not None:
+        return quotient + multiple
     small = _common(rest, d)
     if small is not None:
         return quotient + _floordiv(small[0], small[1], r)
@@ -209,6 +223,8 @@ def _mod(a: Expr, d: Expr, r: Ranges) -> Expr:
     _, rest = _split(a, d)
     if _within(rest, d, r):
         return rest
+    if (multiple := _known_quotient(rest, d, r)) is not None:
+        return sympy.expand(rest - multiple * d)
     small = _common(rest, d)
     if small is not None and small[2] is not None:
         return sympy.expand(small[2] * _mod(small[0], small[1], r))

@@ -148,7 +148,7 @@ def partition(graph: fx.Graph, options: Options, refused: Mapping[str, Unsupport
         reason = _reason(node, options, refused, wanted)
         if reason is not None:
             ready[node] = waits
-            if tensors_of(node) or node.target is not operator.getitem:
+            if node.target is not operator.getitem:
                 refusals.append(Refusal(reason.code, node.name, reason.detail, _HINTS.get(reason.code, "")))
             continue
         level[node] = max((level[s] if s in level else ready[s] for s in sources), default=0)

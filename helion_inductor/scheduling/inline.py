@@ -40,6 +40,7 @@ from ..ir.tile_ir import (
     is_value,
     operands,
 )
+from .known import where_loaded
 
 MAX_BODY = 240
 MULTI_USE_COST = 24
@@ -156,7 +157,7 @@ def as_loaded(load: Load, buffer: Buffer, value: int, first: int) -> tuple[list[
 
 def inline_load(consumer: LoopNest, load: Load, source: Producer, buffer: Buffer, lower: Mapping[str, int]) -> LoopNest:
     """``consumer`` with ``load`` replaced by the expression that ``source`` stored there."""
-    ranges = Ranges(consumer.extents(), lower)
+    ranges = where_loaded(load, consumer, lower)
     change = invert(source.radix, load.index, ranges)
     at = consumer.body.index(load)
     first = next_value(consumer.body)
@@ -235,14 +236,17 @@ def _source(buffer: str, position: int, nests: list[LoopNest], writes: Mapping[s
 
 
 def drop_dead(nests: list[LoopNest], buffers: Mapping[str, Buffer]) -> tuple[LoopNest, ...]:
-    """Remove stores that nobody reads, from the last nest to the first, and nests left without effect."""
+    """Remove stores that nobody reads, from the last nest to the first, and nests left without stores.
+
+    A check guards the loads of its nest; what was inlined took its checks along.
+    """
     live = {b.name for b in buffers.values() if b.kind == "out"}
     kept: list[LoopNest] = []
     for nest in reversed(nests):
         dead = frozenset(b for b in nest.writes() if b not in live)
         if dead:
             nest = dce(nest, dead)
-        if any(isinstance(s, (Store, Atomic, Check)) for s in nest.body):
+        if any(isinstance(s, (Store, Atomic)) for s in nest.body):
             kept.append(nest)
             live.update(nest.reads())
     return tuple(reversed(kept))

@@ -17,33 +17,33 @@ LARGE_NEST_BYTES = 32 << 20  # a nest that moves this much fills the device alon
 
 def build_schedules(program: TileProgram, target: TileTarget, *, pid_type: str = "auto", sm_multiplier: int = 4,
                     num_warps: int | None = None, num_stages: int | None = None,
-                    block_sizes: Mapping[str, int] | None = None, share: bool = True) -> tuple[KernelSchedule, ...]:  # fmt: skip
+                    block_sizes: Mapping[str, int] | None = None, reserved_sms: int = 0) -> tuple[KernelSchedule, ...]:  # fmt: skip
     """Kernels of ``program`` in launch order.
 
-    Nests at one depth of the dependence graph are independent; they are joined into one kernel unless ``share`` is off, a nest
-    is large enough to fill the device by itself, or the kernel would pass the parameter limit.
+    Nests at one depth of the dependence graph are independent; they are joined into one kernel unless a nest is large enough to
+    fill the device by itself, or the kernel would pass the parameter limit.
     """
     depth = levels(program.nests, storage(program))
     groups: list[list[LoopNest]] = []
     for level in range(1 + max(depth, default=-1)):
-        groups += _groups([n for n, d in zip(program.nests, depth, strict=True) if d == level], program, share)
+        groups += _groups([n for n, d in zip(program.nests, depth, strict=True) if d == level], program)
     result = []
     for number, group in enumerate(groups):
         work = sum(points(n, program) for n in group)
         mine = tuple(choose_task(n, program, target, block_sizes or {}, work) for n in group)
         warps = num_warps or max(_warps(t, n) for t, n in zip(mine, group, strict=True))
         kind = pid_type if pid_type != "auto" else "flat"
-        result.append(KernelSchedule(f"k{number}", kind, warps, num_stages or 2, (Phase(mine),), sm_multiplier))
+        result.append(KernelSchedule(f"k{number}", kind, warps, num_stages or 2, (Phase(mine),), sm_multiplier, reserved_sms))
     return tuple(result)
 
 
-def _groups(nests: Sequence[LoopNest], program: TileProgram, share: bool) -> list[list[LoopNest]]:
+def _groups(nests: Sequence[LoopNest], program: TileProgram) -> list[list[LoopNest]]:
     alone: list[list[LoopNest]] = []
     shared: list[list[LoopNest]] = []
     pointers: set[str] = set()
     for nest in nests:
         mine = set(nest.reads()) | set(nest.writes())
-        if not share or nest_bytes(nest, program) >= LARGE_NEST_BYTES:
+        if nest_bytes(nest, program) >= LARGE_NEST_BYTES:
             alone.append([nest])
         elif not shared or len(pointers | mine) > MAX_POINTERS:
             shared.append([nest])

@@ -8,7 +8,7 @@ Classes, from the worst to the best:
     upstream        they differ from eager exactly as plain Inductor's do
     refused         every call that is left outside regions has loops under plain Inductor: the backend could have taken it
     extern          some call that is left has no loops under plain Inductor either
-    untraced        Dynamo or AOTAutograd raise or give no graph, before the backend sees any
+    untraced        no graph reaches the backend, and plain Inductor compiles none or raises too
     nothing         the graph holds no call that computes (views, constants), or no sample has elements
     region          every call is in a region
 
@@ -179,7 +179,7 @@ def run_sample(op: Any, dtype: torch.dtype, number: int, sample: Any, *, partial
     got, error = call(fn, tree, compiler)
     if error is not None and not isinstance(error, Stopped):
         said = f"{type(error).__name__}: {str(error).strip()}".split("\n\nSet TORCHDYNAMO")[0]
-        if not reports and not _ours(error):
+        if not reports and call(fn, tree, "inductor")[1] is not None:
             return outcome("untraced", said.splitlines()[0][:300])
         return outcome("crash", said[:1500], _where(error))
     status, reasons = classify(reports)
@@ -193,18 +193,6 @@ def run_sample(op: Any, dtype: torch.dtype, number: int, sample: Any, *, partial
         same = failed is None and not difference(got, theirs, values=steady)
         return outcome("upstream" if same else "wrong", different)
     return outcome(status, *reasons)
-
-
-def _ours(error: BaseException) -> bool:
-    """Whether the error came out of a frame of this package."""
-    while error is not None:
-        frame = error.__traceback__
-        while frame is not None:
-            if "/helion_inductor/" in frame.tb_frame.f_code.co_filename and "backend.py" not in frame.tb_frame.f_code.co_filename:
-                return True
-            frame = frame.tb_next
-        error = error.__cause__ or error.__context__  # type: ignore[assignment]
-    return False
 
 
 def _where(error: BaseException) -> str:
