@@ -31,11 +31,11 @@ from benchmarks import timing  # noqa: E402
 
 
 def pointwise(xs: Sequence[Tensor], ws: Sequence[Tensor]) -> list[Tensor]:
-    return [torch.tanh(x) * w + torch.sin(x) for x, w in zip(xs, ws)]
+    return [torch.tanh(x) * w + torch.sin(x) for x, w in zip(xs, ws, strict=True)]
 
 
 def normalised(xs: Sequence[Tensor], ws: Sequence[Tensor]) -> list[Tensor]:
-    return [F.gelu(F.layer_norm(x, (x.shape[-1],)) * w) + x for x, w in zip(xs, ws)]
+    return [F.gelu(F.layer_norm(x, (x.shape[-1],)) * w) + x for x, w in zip(xs, ws, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ def main() -> int:
     cases = TINY if chosen.dry else {n: CASES[n] for n in chosen.cases or CASES}
     out = chosen.out or timing.RESULTS / f"horizontal_{'dry' if chosen.dry else timing.device_slug()}.json"
     content: dict[str, Any] = {"surroundings": timing.surroundings(), "cases": {}}
-    with tempfile.TemporaryDirectory(prefix="helion-bench-") as caches, torch.no_grad():
+    with tempfile.TemporaryDirectory(prefix="helion-bench-", ignore_cleanup_errors=True) as caches, torch.no_grad():
         os.environ["TORCHINDUCTOR_CACHE_DIR"], os.environ["TRITON_CACHE_DIR"] = caches, os.path.join(caches, "triton")
         if not chosen.dry:
             torch.compile(lambda x: x.sin() + 1)(torch.zeros(8, device="cuda"))  # workers and libraries, before any clock runs

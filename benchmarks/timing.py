@@ -146,7 +146,8 @@ def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """Aligned text: the first column to the left, the others to the right; None is shown as "-"."""
     lines = [[str(h) for h in head], *[[_cell(c) for c in row] for row in rows]]
     widths = [max(len(line[k]) for line in lines) for k in range(len(head))]
-    return "\n".join("  ".join(c.ljust(w) if k == 0 else c.rjust(w) for k, (c, w) in enumerate(zip(line, widths))) for line in lines)
+    aligned = [[c.rjust(w) if k else c.ljust(w) for k, (c, w) in enumerate(zip(line, widths, strict=True))] for line in lines]
+    return "\n".join("  ".join(line) for line in aligned)
 
 
 def _cell(value: Any) -> str:

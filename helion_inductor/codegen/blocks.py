@@ -62,5 +62,7 @@ class Blocks:
             digit: Expr = FloorDiv(symbol(dim.name), inner)
             if k > 0:
                 digit = Mod(digit, extents[axis])
-            lines.append(f"{axis} = {triton_text(simplify(digit, ranges), ranges)}")
+            digit = simplify(digit, ranges)
+            # An axis of one element is still a block, as everything that is computed from it takes it to be.
+            lines.append(f"{axis} = {f'{dim.name} * 0' if digit.is_Integer else triton_text(digit, ranges)}")
         return lines

@@ -135,15 +135,14 @@ class TaskBody:
 
     def _one_pass(self, depth: int, dim: TileDim, targets: Sequence[Stmt]) -> None:
         reduces = [s for s in targets if isinstance(s, Reduce)]
-        full = self.blocks.shape(self.blocks.all_dims())
         for s in reduces:
-            for line in initial(s, self.types_of(s.arg), full):
+            for line in initial(s, self.types_of(s.arg), self._folded_shape(s)):
                 self.write(line)
         extent = triton_text(self.blocks.extent(dim), self.ranges)
         self.write(f"for {dim.name}_start in tl.range(0, {extent}, {dim.block}):")
         self.depth += 1
         if self.task.wide is not False:
-            wide = f"{dim.name}_start.to(tl.int64)"
+            wide = f"tl.cast({dim.name}_start, tl.int64)"
             self.write(f"{dim.name}_first = {wide}" if self.task.wide else f"{dim.name}_first = {wide} if WIDE else {dim.name}_start")
         start = f"{dim.name}_start" if self.task.wide is False else f"{dim.name}_first"
         self._reduce_coordinates(dim, start)
@@ -197,17 +196,23 @@ class TaskBody:
                 self.define(stmt, final(stmt, len(self.task.dims), self.masked_argument(stmt)), block=True)
             case Scan():
                 axis = next(k for k, d in enumerate(self.task.dims) if stmt.axis in d.axes)
-                self.define(stmt, scan_text(stmt, self.masked_argument(stmt), self._scan_positions(), axis), block=True)
+                self.define(stmt, scan_text(stmt, self.masked_argument(stmt), self._scan_positions(stmt), axis), block=True)
             case _:
                 self._effect(stmt)
 
     def _any_block(self, values: Iterable[int]) -> bool:
         return any(v in self.block_values for v in values)
 
-    def _scan_positions(self) -> str:
+    def _folded_shape(self, stmt: Reduce | Scan) -> str:
+        """Shape of a block that varies along the reduce dimension and wherever the argument does, and nowhere else."""
         dim = self.task.reduce_dim()
         assert dim is not None
-        return f"tl.broadcast_to({dim.name}.to(tl.int64), {self.blocks.shape(self.blocks.all_dims())})"
+        return self.blocks.shape(self.dims[stmt.arg] | {dim.name})
+
+    def _scan_positions(self, stmt: Scan) -> str:
+        dim = self.task.reduce_dim()
+        assert dim is not None
+        return f"tl.broadcast_to({dim.name}.to(tl.int64), {self._folded_shape(stmt)})"
 
     def _index(self, stmt: Index) -> None:
         axes = self.flow.axes[stmt.id]
@@ -218,11 +223,11 @@ class TaskBody:
             self.define(stmt, f"tl.full([], {text}, {triton_dtype(stmt.dtype)})", block=False)
 
     def masked_argument(self, stmt: Reduce | Scan) -> str:
-        """The argument as a block of full shape whose tail lanes along the reduce dimension hold the identity."""
+        """The argument as a block whose tail lanes along the reduce dimension hold the identity."""
         dim = self.task.reduce_dim()
         assert dim is not None
-        shape, dtype = self.blocks.shape(self.blocks.all_dims()), self.types[stmt.arg]
-        text = self._spread(stmt.arg, shape, dtype)
+        dtype = self.types[stmt.arg]
+        text = self._spread(stmt.arg, self._folded_shape(stmt), dtype)
         if not self.blocks.has_tail(dim):
             return text
         return f"tl.where({dim.name}_mask, {text}, {constant(identity(stmt.kind, dtype), dtype)})"

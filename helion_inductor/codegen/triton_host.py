@@ -98,7 +98,7 @@ def _launch(program: TileProgram, schedule: KernelSchedule, kernel: KernelText, 
         grid = f"min({grid}, {schedule.sm_multiplier} * get_num_sm({device}{reserved}))"
     arguments = [*kernel.buffers, *kernel.sizes]
     if kernel.takes_wide:
-        undecided = [e for t in schedule.tasks() if t.wide is None for e in reach[t.nest] if not e.is_Integer]
-        tests = " or ".join(f"{python_text(e)} > 2147352576" for e in dict.fromkeys(undecided))
-        arguments.append(f"WIDE={tests}")
+        undecided = dict.fromkeys(e for t in schedule.tasks() if t.wide is None for e in reach[t.nest])
+        tests = [f"{python_text(e)} > 2147352576" for e in undecided if not e.is_Integer or int(e) > 2147352576]
+        arguments.append(f"WIDE={' or '.join(tests) or 'False'}")
     return f"_launch_{schedule.name}(({grid},), {', '.join(arguments)})"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -157,9 +157,16 @@ class Outcome:
     output: Tensor
     gradients: dict[str, Tensor]
 
-    def all_gradients(self) -> Tensor:
-        """One long vector, in float64."""
-        return torch.cat([g.double().flatten() for g in self.gradients.values()])
+    def gradients_of(self, other: Outcome) -> list[Tensor]:
+        """The gradients of the parameters that got one in ``other``, in its order.
+
+        A compiled backward also fills those of parameters that the loss does not reach (a pooler's): with zeros.
+        """
+        missing = other.gradients.keys() - self.gradients.keys()
+        assert not missing, f"no gradient for {sorted(missing)}"
+        wrong = [n for n, g in self.gradients.items() if n not in other.gradients and g.any()]
+        assert not wrong, f"a gradient other than zero for {wrong}"
+        return [self.gradients[n] for n in other.gradients]
 
 
 def infer(call: Callable[..., Any], inputs: dict[str, Any]) -> Outcome:
@@ -184,21 +191,25 @@ def train(model: nn.Module, call: Callable[..., Any], inputs: dict[str, Any]) ->
 
 def largest_difference(actual: Outcome, expected: Outcome) -> tuple[float, float]:
     """Largest difference of the outputs, and of the gradients, relative to the largest expected element of their kind."""
-    assert actual.gradients.keys() == expected.gradients.keys(), "other parameters got a gradient"
     output = _largest(actual.output - expected.output) / _largest(expected.output)
-    if not expected.gradients:
+    pairs = list(zip(actual.gradients_of(expected), expected.gradients.values(), strict=True))
+    if not pairs:
         return output, 0.0
-    scale = max(_largest(g) for g in expected.gradients.values())
-    return output, max(_largest(actual.gradients[n] - g) for n, g in expected.gradients.items()) / scale
+    return output, max(_largest(a - e) for a, e in pairs) / max(_largest(e) for _, e in pairs)
 
 
 def relative_error(actual: Outcome, exact: Outcome) -> tuple[float, float]:
     """Norm of the error over the norm of the exact value, for the output and for all gradients together (0 without any)."""
     output = _relative(actual.output.double().flatten(), exact.output.flatten())
-    if not exact.gradients:
+    gradients = actual.gradients_of(exact)
+    if not gradients:
         return output, 0.0
-    assert actual.gradients.keys() == exact.gradients.keys(), "other parameters got a gradient"
-    return output, _relative(actual.all_gradients(), exact.all_gradients())
+    return output, _relative(_joined(gradients), _joined(exact.gradients.values()))
+
+
+def _joined(tensors: Iterable[Tensor]) -> Tensor:
+    """One long vector, in float64."""
+    return torch.cat([t.double().flatten() for t in tensors])
 
 
 def _largest(tensor: Tensor) -> float:
