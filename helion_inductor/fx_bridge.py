@@ -120,7 +120,7 @@ def _scalar_inputs(region: RegionNodes, members: set[fx.Node]) -> tuple[fx.Node,
         for source in node.all_input_nodes:
             if not tensors_of(source):
                 found[source] = None
-            elif source not in members and is_view(source):
+            elif source not in members and source not in region.inputs:
                 stack.append(source)
     return tuple(found)
 

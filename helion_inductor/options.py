@@ -46,7 +46,7 @@ class Options:
     cross_loop: str = "auto"
     """Whether dependent loops may share a kernel: "auto" or "off"; in this version none do."""
     block_sizes: FrozenMap | None = None
-    """Tile sizes, powers of two, of the parallel ("x") and the reduced ("r") dimension; left to the compiler where not named."""
+    """Tile sizes, powers of two, of the parallel dimension ("x"; "y" too where a loop transposes) and the reduced one ("r")."""
     num_warps: int | None = None
     """Warps of a program, a power of two up to 32; None leaves it to the compiler."""
     num_stages: int | None = None

@@ -31,7 +31,7 @@ from .scheduling.fuse_vertical import FusionDecision, fuse_vertical
 from .scheduling.in_place import InPlaceDecision, grant_in_place
 from .scheduling.inline import inline_producers
 from .scheduling.persistent import build_schedules
-from .scheduling.tile_sizes import TileTarget, reach
+from .scheduling.tile_sizes import TileTarget, memory_order, reach
 
 T = TypeVar("T")
 
@@ -129,8 +129,8 @@ def _refuse_unwritable(program: TileProgram) -> None:
 
 
 def collapse(program: TileProgram) -> TileProgram:
-    """Fewest axes per nest, without repeated or unused values, and without buffers that nothing touches."""
-    nests = tuple(dce(cse(collapse_axes(n, program.lower()))) for n in program.nests)
+    """Axes in memory order and as few as can be, without repeated or unused values, and without buffers that nothing touches."""
+    nests = tuple(dce(cse(collapse_axes(memory_order(n, program.hints()), program.lower()))) for n in program.nests)
     touched = {b for n in nests for b in (*n.reads(), *n.writes())}
     buffers = tuple(b for b in program.buffers if b.kind != "temp" or b.name in touched)
     return replace(program, nests=nests, buffers=buffers)

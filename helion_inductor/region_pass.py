@@ -30,6 +30,7 @@ from .report import GraphReport, RegionReport
 from .scheduling.cost import region_pays
 from .scheduling.tile_sizes import TileTarget
 
+CAPTURED_MODES = ("reduce-overhead", "max-autotune")
 log = logging.getLogger(__name__)
 
 
@@ -121,7 +122,7 @@ def _plan_region(graph: fx.Graph, region: RegionNodes, settings: PassSettings, e
     targets = {o.name: t for o, t in wanted.items() if outputs[o] in granted | unread}
     taken, reason = True, ""
     if settings.options.regions == "auto" and not settings.target(sub.device).interpreter:
-        taken, reason = region_pays(compiled.program, compiled.schedules)
+        taken, reason = region_pays(compiled.program, compiled.schedules, captured=settings.options.mode in CAPTURED_MODES)
     return PlannedRegion(region, compiled, targets, taken, reason)
 
 

@@ -293,7 +293,9 @@ class TaskBody:
         memory = self.buffers[stmt.buffer].dtype
         value = f"v{stmt.value}"
         if isinstance(stmt, Atomic):
-            return self._spread(stmt.value, self.blocks.shape(dims), memory)
+            text = self._spread(stmt.value, self.blocks.shape(dims), memory)
+            # Triton's interpreter takes the value of an atomic to be contiguous, and a broadcast one is not.
+            return f"{text} * 1" if stmt.value in self.block_values and self.dims[stmt.value] != dims else text
         return to_memory(value, memory)
 
     def _check(self, stmt: Check) -> None:

@@ -10,7 +10,7 @@ import ast
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import torch
 
@@ -255,7 +255,7 @@ def parse_nest(text: str) -> LoopNest:
 def _kernel_head(line: str) -> KernelSchedule:
     m = _match(_KERNEL, line, "a kernel")
     kernel = KernelSchedule(m["name"], m["pid_type"], int(m["num_warps"]), int(m["num_stages"]), ())
-    given = {name: int(m[name]) for name in ("sm_multiplier", "reserved_sms") if m[name] is not None}
+    given: dict[str, Any] = {name: int(m[name]) for name in ("sm_multiplier", "reserved_sms") if m[name] is not None}
     return replace(kernel, **given) if given else kernel
 
 

@@ -24,6 +24,7 @@ from .families import LEFT_TO_INDUCTOR, VIEWS, family, overload_name
 from .inductor_loops import has_loop_lowering
 
 _HINTS = {
+    "recomputed": "regions='all' stores it",
     "not-opted-in": "set ops={...: True}",
     "family": "matmul, attention and convolution are left to Inductor in this version",
 }
@@ -133,6 +134,7 @@ def partition(graph: fx.Graph, options: Options, refused: Mapping[str, Unsupport
     ready: dict[fx.Node, int] = {}
     refusals: list[Refusal] = []
     wanted = set(devices)
+    made = made_nodes(graph, options, refused)
     for node in graph.nodes:
         sources = node.all_input_nodes
         if node.op != "call_function":
@@ -145,6 +147,9 @@ def partition(graph: fx.Graph, options: Options, refused: Mapping[str, Unsupport
             if inner in level:
                 level[node] = level[inner]
             continue
+        if node in made and options.regions == "auto":
+            ready[node] = waits
+            continue
         reason = _reason(node, options, refused, wanted)
         if reason is not None:
             ready[node] = waits
@@ -155,10 +160,19 @@ def partition(graph: fx.Graph, options: Options, refused: Mapping[str, Unsupport
         ready[node] = level[node] + 1
     regions: dict[tuple[int, torch.device], list[fx.Node]] = {}
     for node, at in level.items():
-        if not is_view(node):
+        if not is_view(node) and (node not in made or _needed_outside(node, level, options)):
             regions.setdefault((at, tensors_of(node)[0].device), []).append(node)
     ordered = sorted(regions, key=lambda k: (k[0], str(k[1])))
-    return PartitionPlan(tuple(_region(regions[k]) for k in ordered), tuple(refusals))
+    refusals += [
+        Refusal("recomputed", n.name, "made from sizes and constants; whoever reads it outside of regions makes it", _HINTS["recomputed"])
+        for n in made if not is_view(n) and options.regions == "auto" and _escapes(n, set(level))
+    ]  # fmt: skip
+    return PartitionPlan(tuple(_region(regions[k], made) for k in ordered), tuple(refusals))
+
+
+def _needed_outside(node: fx.Node, level: Mapping[fx.Node, int], options: Options) -> bool:
+    """Whether a made node is to be stored by a region, for calls outside of regions to read."""
+    return options.regions == "all" and _escapes(node, set(level))
 
 
 def _reason(node: fx.Node, options: Options, refused: Mapping[str, Unsupported], devices: set[str]) -> Unsupported | None:
@@ -174,24 +188,41 @@ def _reason(node: fx.Node, options: Options, refused: Mapping[str, Unsupported],
     return reason
 
 
-def view_source(node: fx.Node) -> fx.Node:
-    """The node behind a chain of views."""
-    while is_view(node):
-        source = node.args[0]
-        assert isinstance(source, fx.Node)
-        node = source
-    return node
+def _roots(node: fx.Node, inside: set[fx.Node], made: set[fx.Node]) -> list[fx.Node]:
+    """Tensors that a region must be given to have ``node``: it clones views and made nodes, and has its members."""
+    if node in inside or not tensors_of(node):
+        return []
+    if not is_view(node) and node not in made:
+        return [node]
+    return [root for source in node.all_input_nodes for root in _roots(source, inside, made)]
 
 
-def _region(members: Sequence[fx.Node]) -> RegionNodes:
+def made_nodes(graph: fx.Graph, options: Options, refused: Mapping[str, Unsupported]) -> set[fx.Node]:
+    """Nodes computed from nothing but sizes and constants by creation and pointwise ops (masks, ramps, fills).
+
+    Like views they belong to no region: recomputing one where it is read is cheaper than storing it and reading it back.
+    """
+    made: set[fx.Node] = set()
+    for node in graph.nodes:
+        if node.op != "call_function" or node.target is operator.getitem or not tensors_of(node):
+            continue
+        tensors = [s for s in node.all_input_nodes if tensors_of(s)]
+        if not all(s in made for s in tensors):
+            continue
+        kind = family(node.target)
+        if kind == "creation" or (tensors and (kind == "view" or torch.Tag.pointwise in getattr(node.target, "tags", ()))):
+            if node.name not in refused and (is_view(node) or unsupported(node, options) is None):
+                made.add(node)
+    return made
+
+
+def _region(members: Sequence[fx.Node], made: set[fx.Node]) -> RegionNodes:
     inside = set(members)
     inputs: dict[fx.Node, None] = {}
     outputs = []
     for node in members:
         for source in node.all_input_nodes:
-            root = view_source(source) if tensors_of(source) else source
-            if root not in inside and tensors_of(root):
-                inputs[root] = None
+            inputs.update(dict.fromkeys(_roots(source, inside, made)))
         if isinstance(node.meta.get("val"), torch.Tensor) and _escapes(node, inside):
             outputs.append(node)
     return RegionNodes(tuple(members), tuple(inputs), tuple(outputs))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..ir.index import Expr, product, symbol, values_in
 from ..ir.schedule_ir import Task, TileDim
@@ -31,7 +31,7 @@ def next_power_of_two(n: int) -> int:
 
 
 def choose_task(nest: LoopNest, program: TileProgram, target: TileTarget, blocks: Mapping[str, int], work: int) -> Task:
-    """Tile dimensions of ``nest``; ``blocks`` overrides block sizes by dimension name (``x``, ``r``).
+    """Tile dimensions of ``nest``; ``blocks`` overrides block sizes by dimension name (``x``, ``y``, ``r``).
 
     ``work`` is the number of points of all nests that share the kernel: together they should give each multiprocessor a few
     programs, and beyond that larger tiles are better than more of them.
@@ -44,6 +44,8 @@ def choose_task(nest: LoopNest, program: TileProgram, target: TileTarget, blocks
         x, r = _reduction_blocks(nest, rows, hints, target)
         r_dim = _reduce_dim(nest, blocks.get("r", r))
         dims = (TileDim("x", parallel, blocks.get("x", x), "parallel"), r_dim)
+    elif (split := transposing_axis(nest)) is not None:
+        dims = _square_dims(nest, split + 1, hints, target, blocks)
     else:
         dims = (TileDim("x", parallel, blocks.get("x", _pointwise_block(rows, work, target)), "parallel"),)
     return Task(nest.name, dims, wide=_wide(nest, program))
@@ -54,6 +56,17 @@ def _pointwise_block(rows: int, work: int, target: TileTarget) -> int:
         return min(next_power_of_two(rows), target.budget())
     share = next_power_of_two(-(-work // (4 * target.sm_count)))
     return min(next_power_of_two(rows), max(128, min(share, 1024)))
+
+
+def _square_dims(nest: LoopNest, split: int, hints: Mapping[str, int], target: TileTarget,
+                 blocks: Mapping[str, int]) -> tuple[TileDim, ...]:  # fmt: skip
+    """Two dimensions, so that loads along one axis and stores along another both touch whole lines of memory."""
+    side = 256 if target.interpreter else 32
+    result = []
+    for name, axes in (("y", nest.parallel[:split]), ("x", nest.parallel[split:])):
+        block = min(side, next_power_of_two(evaluate_size(_numel(axes), hints)))
+        result.append(TileDim(name, tuple(a.name for a in axes), blocks.get(name, block), "parallel"))
+    return tuple(result)
 
 
 def points(nest: LoopNest, program: TileProgram) -> int:
@@ -87,6 +100,33 @@ def _reduce_dim(nest: LoopNest, block: int) -> TileDim:
     if whole:
         block = next_power_of_two(int(extent))
     return TileDim("r", tuple(a.name for a in nest.reduce), block, "persistent" if whole else "looped")
+
+
+def memory_order(nest: LoopNest, hints: Mapping[str, int]) -> LoopNest:
+    """Parallel axes by falling stride of the nest's first plain store, so that neighbours in a tile are neighbours in memory."""
+    store = next((s for s in nest.body if isinstance(s, Store) and not values_in(s.index)), None)
+    if store is None or len(nest.parallel) < 2:
+        return nest
+    index = store.index.expand()
+    strides = {a.name: index.coeff(symbol(a.name)) for a in nest.parallel}
+    if any(s == 0 for s in strides.values()):
+        return nest
+    return replace(nest, parallel=tuple(sorted(nest.parallel, key=lambda a: -evaluate_size(strides[a.name], hints))))
+
+
+def transposing_axis(nest: LoopNest) -> int | None:
+    """Position of the axis along which most loads are contiguous, where that is not the innermost; None if it is."""
+    votes: dict[int, int] = {}
+    for s in nest.body:
+        if not isinstance(s, (Load, Store)) or values_in(s.index):
+            continue
+        index = s.index.expand()
+        unit = [k for k, a in enumerate(nest.parallel) if index.coeff(symbol(a.name)) == 1]
+        for k in unit[:1]:
+            votes[k] = votes.get(k, 0) + 1
+    last = len(nest.parallel) - 1
+    others = {k: n for k, n in votes.items() if k != last}
+    return max(others, key=lambda k: others[k]) if others and votes.get(last) else None
 
 
 def reduce_is_contiguous(nest: LoopNest) -> bool:

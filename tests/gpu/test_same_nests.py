@@ -1,4 +1,7 @@
-"""What CI checks on a CPU is what a GPU runs: both lower a function to the same loops."""
+"""What CI checks on a CPU is what a GPU runs: both lower a function to the same loops.
+
+Softmax is not among them: PyTorch decomposes it into other ops for a GPU than for a CPU, before anything is lowered.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,6 @@ import torch.nn.functional as F
 import helion_inductor
 
 pytestmark = pytest.mark.gpu
-
-
-def softmax_scale(x, w):
-    return (x * w).softmax(-1)
 
 
 def norm_gelu(x, w):
@@ -28,7 +27,7 @@ def statistics(x, w):
     return torch.var_mean(x, 1), x.argmax(1), x.cumsum(1), (x > w).any(0)
 
 
-@pytest.mark.parametrize("fn", [softmax_scale, norm_gelu, gather_scatter, statistics], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("fn", [norm_gelu, gather_scatter, statistics], ids=lambda f: f.__name__)
 def test_cpu_and_cuda_lower_alike(fn):
     def loops(device):
         arguments = torch.randn(40, 96, device=device), torch.randn(96, device=device)

@@ -1,7 +1,7 @@
 """Hypothesis strategy for small PyTorch functions, written as the lines of Python that they are.
 
-A function takes a few tensors of random layouts, runs a chain of ops that may read anything made before, and returns
-some of the results. Float results carry a bound on their relative error only implicitly: see ``test_graphs``.
+A function takes a few tensors of random layouts, runs a chain of ops that may read anything made before, overwrites
+some of its inputs perhaps, and returns some of the results.
 """
 
 from __future__ import annotations
@@ -83,8 +83,10 @@ def _input(draw: st.DrawFn, shape: tuple[int, ...], dtype: torch.dtype) -> tuple
     if layout == "sliced" and size:
         made += "[..., 1::2]"
     if layout == "special" and dtype.is_floating_point and size:
-        values = "[float('nan'), float('inf'), -float('inf'), -0.0]"
-        made = f"torch.where({made.replace('randn', 'rand')} < 0.9, {made}, torch.tensor({values}, dtype={dtype})[torch.randint(0, 4, {tuple(size)}, generator=g)])"
+        size_ = tuple(size)
+        values = f"torch.tensor([float('nan'), float('inf'), -float('inf'), -0.0], dtype={dtype})"
+        some = f"{values}[torch.randint(0, 4, {size_}, generator=g)]"
+        made = f"torch.where(torch.rand({size_}, generator=g) < 0.9, {made}, {some})"
     return made, layout != "expanded"
 
 
@@ -136,8 +138,9 @@ def _broadcasts(small: tuple[int, ...], large: tuple[int, ...]) -> bool:
 def _unary(w: _Writer) -> None:
     v = w.pick()
     if v.floating:
-        ops = ["torch.tanh({0})", "torch.sigmoid({0})", "torch.relu({0})", "-{0}", "torch.abs({0})", "torch.sin({0})", "{0}.square()",
-               "torch.exp(-{0}.abs())", "torch.nn.functional.gelu({0})", "torch.sign({0})", "torch.isnan({0})", "{0}.clamp(-1, 1)"]  # fmt: skip
+        ops = ["torch.tanh({0})", "torch.sigmoid({0})", "torch.relu({0})", "-{0}", "torch.abs({0})", "torch.sin({0})",
+               "{0}.square()", "torch.exp(-{0}.abs())", "torch.nn.functional.gelu({0})", "torch.sign({0})", "torch.isnan({0})",
+               "{0}.clamp(-1, 1)"]  # fmt: skip
     elif v.boolean:
         ops = ["~{0}", "torch.logical_not({0})"]
     else:

@@ -40,14 +40,16 @@ def exact(program: Program, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
     return run(names["f"], wide)
 
 
-def check(program: Program, *, dynamic: bool = False) -> None:
+def check(program: Program, *, dynamic: bool = False) -> bool:
+    """Compile and compare; False, without either, where eager itself cannot be relied on."""
     fn, make = program.load()
     inputs = [t.to(DEVICE) for t in make()]
     want, ideal = run(fn, inputs), exact(program, inputs)
     for w, i in zip(want, ideal):
-        if not w.is_floating_point():
-            assume(torch.equal(w.double(), i.double()))
-        assume(torch.equal(w.isnan(), i.isnan()) and torch.equal(w.isinf(), i.isinf()))
+        if not w.is_floating_point() and not torch.equal(w.double(), i.double()):
+            return False
+        if not torch.equal(w.isnan(), i.isnan()) or not torch.equal(w.isinf(), i.isinf()):
+            return False
     torch.compiler.reset()
     got = run(torch.compile(fn, backend="helion", options=OPTIONS, dynamic=dynamic), inputs)
     for number, (g, w, i) in enumerate(zip(got, want, ideal, strict=True)):
@@ -55,6 +57,7 @@ def check(program: Program, *, dynamic: bool = False) -> None:
         assert (g.dtype, g.shape) == (w.dtype, w.shape), f"{what}: {g.dtype} {g.shape}, not {w.dtype} {w.shape}"
         assert strides(g) == strides(w), f"{what}: strides {g.stride()}, not {w.stride()}"
         compare(what, g, w, i)
+    return True
 
 
 def strides(t: torch.Tensor) -> list[int]:
@@ -82,7 +85,7 @@ def compare(what: str, got: torch.Tensor, want: torch.Tensor, ideal: torch.Tenso
 @given(programs())
 def test_random_functions(program: Program) -> None:
     note(program.text())
-    check(program)
+    assume(check(program))
 
 
 
@@ -93,4 +96,4 @@ def test_a_function_of_every_kind(dynamic: bool) -> None:
     lines = ("v0 = torch.tanh(x0)", "v1 = v0 * x1", "v2 = v1.transpose(0, -1)", "v3 = torch.softmax(v2, -1)", "v4 = v3[x2]",
              "v5 = torch.cat([v4, v3])", "v6 = v5.to(torch.bfloat16)", "x0.add_(1)", "v8 = v6.argmax(0)")  # fmt: skip
     inputs = ("torch.randn((7, 5), generator=g)", "torch.randn((1, 5), generator=g)", "torch.randint(-5, 5, (3,), generator=g)")
-    check(Program(inputs, lines, ("v2", "v6", "v8")), dynamic=dynamic)
+    assert check(Program(inputs, lines, ("v2", "v6", "v8")), dynamic=dynamic)
