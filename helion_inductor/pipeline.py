@@ -116,7 +116,7 @@ def compile_region(region: RegionInput, options: Options, target: TileTarget) ->
     overwritten = {b.aliases for b in program.buffers if b.aliases is not None}
     inputs = tuple(b.name for b in program.buffers if b.kind == "in" and b.name not in overwritten)
     reaches = {n.name: reach(n, program) for n in program.nests}
-    source = timer.run("generate", lambda: region_source("", program, schedules, inputs, region.outputs, reaches), lambda r: r.module)
+    source = timer.run("generate", lambda: region_source(program, schedules, inputs, region.outputs, reaches), lambda r: r.module)
     key = hashlib.sha256(source.module.encode()).hexdigest()[:32]
     return CompiledRegion(key, lowered, program, schedules, source, inputs, region.outputs, decisions, in_place, tuple(timer.records))
 

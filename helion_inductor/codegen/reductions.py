@@ -57,7 +57,7 @@ def final(stmt: Reduce, rank: int, argument: str | None = None) -> str:
     keep = "[" + ", ".join([":"] * axis + ["None"]) + "]"
     source = argument or f"acc{stmt.id}"
     if stmt.kind in ("argmax", "argmin"):
-        position = f"tl.broadcast_to(r.to(tl.int64), ({source}).shape)" if argument else f"at{stmt.id}"
+        position = f"tl.broadcast_to(r.to(tl.int64), {source}.shape)" if argument else f"at{stmt.id}"
         return f"dl.{stmt.kind}({source}, {position}, {axis}){keep}"
     return f"dl.{stmt.kind}({source}, {axis}){keep}"
 

@@ -193,7 +193,8 @@ class TaskBody:
                 text = emit(stmt.op, [f"v{a}" for a in stmt.args], [self.types[a] for a in stmt.args], stmt.dtype, stmt.attrs)
                 self.define(stmt, text, block=self._any_block(stmt.args))
             case Reduce():
-                self.define(stmt, final(stmt, len(self.task.dims), self.masked_argument(stmt)), block=True)
+                self.write(f"a{stmt.id} = {self.masked_argument(stmt)}")
+                self.define(stmt, final(stmt, len(self.task.dims), f"a{stmt.id}"), block=True)
             case Scan():
                 axis = next(k for k, d in enumerate(self.task.dims) if stmt.axis in d.axes)
                 self.define(stmt, scan_text(stmt, self.masked_argument(stmt), self._scan_positions(stmt), axis), block=True)

@@ -26,7 +26,6 @@ from .tile_ir import (
     Scan,
     Store,
     TileProgram,
-    compute_dtype,
 )
 
 # Bits of the same width in place of dtypes that torch does not store through an index on the CPU.
@@ -223,7 +222,3 @@ def scan_tensor(kind: str, value: torch.Tensor, dim: int) -> torch.Tensor:
             return value.logcumsumexp(dim)
     found = value.cummax(dim) if kind in ("max", "argmax") else value.cummin(dim)
     return found.indices if kind.startswith("arg") else found.values
-
-
-def default_dtype_of(buffer: Buffer) -> torch.dtype:
-    return compute_dtype(buffer.dtype)

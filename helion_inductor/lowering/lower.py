@@ -89,9 +89,9 @@ def _copy_nest(name: str, source: Buffer, output: Output, target: Buffer, lower:
     axes = [Axis(f"p{k}", n) for k, n in enumerate(target.shape)]
     ranges = Ranges({a.name: a.extent for a in axes}, lower)
     kept = tuple(a for a in axes if a.extent != 1)
-    point = [symbol(a.name) if a.extent != 1 else symbol(a.name) * 0 for a in axes]
-    read = convert(output.layout.offset) + sum((p * convert(s) for p, s in zip(point, output.layout.stride, strict=True)), symbol("p") * 0)
-    write = sum((p * s for p, s in zip(point, target.stride, strict=True)), symbol("p") * 0)
+    point = [symbol(a.name) if a.extent != 1 else ZERO for a in axes]
+    read = convert(output.layout.offset) + sum((p * convert(s) for p, s in zip(point, output.layout.stride, strict=True)), ZERO)
+    write = sum((p * s for p, s in zip(point, target.stride, strict=True)), ZERO)
     dtype = compute_dtype(source.dtype)
     body = (Load(0, dtype, source.name, simplify(read, ranges)), Store(target.name, simplify(write, ranges), 0))
     return LoopNest(name, kept, (), body, (target.name,))

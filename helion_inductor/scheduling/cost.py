@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from ..ir.index import names_in, product, values_in
 from ..ir.schedule_ir import KernelSchedule
 from ..ir.tile_ir import Atomic, Load, LoopNest, Store, TileProgram
-from .fuse_vertical import FEW_ROWS, LONG_ROW, evaluate_size
+from .fuse_vertical import FEW_ROWS, LONG_ROW
+from .hints import evaluate_size
 
 SMALL_NEST_BYTES = 8 << 20
 

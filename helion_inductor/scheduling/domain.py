@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..ir.index import Expr, symbol
+from ..ir.index import ZERO, Expr, symbol
 from ..ir.simplify import exact_quotient
 from ..ir.tile_ir import Axis, LoopNest
 
@@ -116,7 +116,7 @@ def _changes(parts: Sequence[Part]) -> tuple[dict[str, Expr], dict[str, tuple[st
     reduced: dict[str, tuple[str, ...]] = {}
     for axes, runs, new in parts:
         for axis, run in zip(axes, runs, strict=True):
-            e: Expr = symbol(axis.name) * 0
+            e: Expr = ZERO
             for k in run:
                 e = e * new[k].extent + symbol(new[k].name)
             change[axis.name] = e.expand()

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..ir.body import flow, remap
-from ..ir.index import Expr, integer, names_in, product, symbol, values_in
+from ..ir.index import Expr, names_in, product, symbol, values_in
 from ..ir.rewrite import cse, dce, next_value, reaxis, shift_values
 from ..ir.simplify import Ranges
 from ..ir.tile_ir import (
@@ -36,6 +36,7 @@ from ..ir.tile_ir import (
 )
 from .dependence import predecessors, storage
 from .domain import common_domain
+from .hints import evaluate_size
 from .inline import MAX_BODY, as_loaded, digits, drop_dead, instantiate, invert
 
 FEW_ROWS = 64
@@ -59,11 +60,6 @@ class FusionDecision:
 @dataclass(frozen=True)
 class _Refused:
     reason: str
-
-
-def evaluate_size(e: Expr, hints: Mapping[str, int]) -> int:
-    """``e`` at the hinted sizes."""
-    return int(e.xreplace({s: integer(hints.get(s.name, 1)) for s in e.free_symbols}))
 
 
 def fuse_vertical(program: TileProgram) -> tuple[TileProgram, tuple[FusionDecision, ...]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from ..ir.index import Expr, product, symbol, values_in
 from ..ir.schedule_ir import Task, TileDim
 from ..ir.tile_ir import Axis, Load, LoopNest, Scan, Store, TileProgram
-from .fuse_vertical import evaluate_size
+from .hints import evaluate_size
 
 PERSISTENT_LIMIT = 4096
 INT32_ELEMENTS = 2**31 - 2**17  # a block may reach past the end of its extent before masks cut it off

@@ -60,7 +60,7 @@ def run_module(case: Case, program: TileProgram, kernels: Sequence[KernelSchedul
     outputs = {b.name: given[b.aliases] if b.aliases else _garbage(case, b.name, program) for b in buffers.values() if b.kind == "out"}
     overwritten = {b.aliases for b in buffers.values()}
     inputs = [b.name for b in buffers.values() if b.kind == "in" and b.name not in overwritten]
-    source = region_source("test", program, kernels, inputs, tuple(outputs), _reaches(program.nests, program))
+    source = region_source(program, kernels, inputs, tuple(outputs), _reaches(program.nests, program))
     module = _imported(source.module)
     module.get_num_sm = lambda device, **_: workers  # type: ignore[attr-defined]
     module.run([given[n] for n in inputs], list(outputs.values()), [case.sizes[s.name] for s in program.sizes])

@@ -84,5 +84,5 @@ def test_printed_stages_read_back_and_generate_the_same_module(name: str) -> Non
     schedules = tuple(parse_schedule(str(s)) for s in compiled.schedules)
     assert program == compiled.program and schedules == compiled.schedules
     reaches = {n.name: reach(n, program) for n in program.nests}
-    again = region_source("", program, schedules, compiled.inputs, compiled.outputs, reaches)
+    again = region_source(program, schedules, compiled.inputs, compiled.outputs, reaches)
     assert again.module == compiled.source.module
