@@ -12,6 +12,7 @@ import sympy
 import torch
 from torch import fx
 
+from .errors import InternalError
 from .lowering.families import VIEWS
 from .lowering.partition import RegionNodes, is_view, tensors_of
 
@@ -141,18 +142,27 @@ def ensure_symbols(graph: fx.Graph, names: Sequence[str]) -> None:
     for name in names:
         if name in known:
             continue
-        source, dim = _dimension(graph, name)
+        found = _dimension(graph, name)
+        if found is None:
+            raise InternalError(f"no node of the graph carries the size symbol {name}", rule="known-symbol")
+        source, dim = found
         with graph.inserting_after(source):
             node = graph.call_function(aten.sym_size.int, (source, dim))
             node.meta["val"] = source.meta["val"].shape[dim]
 
 
-def _dimension(graph: fx.Graph, name: str) -> tuple[fx.Node, int]:
+def missing_symbols(graph: fx.Graph, names: Sequence[str]) -> list[str]:
+    """Those of ``names`` that no node of the graph can give."""
+    known = symbol_nodes(graph)
+    return [name for name in names if name not in known and _dimension(graph, name) is None]
+
+
+def _dimension(graph: fx.Graph, name: str) -> tuple[fx.Node, int] | None:
     for node in graph.nodes:
         for dim, n in enumerate(node.meta["val"].shape) if isinstance(node.meta.get("val"), torch.Tensor) else ():
             if isinstance(n, torch.SymInt) and n.node.expr.is_Symbol and n.node.expr.name == name:
                 return node, dim
-    raise KeyError(f"no node of the graph carries the size symbol {name}")
+    return None
 
 
 def symbol_hints(region: SubGraph) -> dict[str, int]:

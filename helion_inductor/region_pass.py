@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from .fx_bridge import (
     ensure_symbols,
     fake_mode_of,
     in_place_candidates,
+    missing_symbols,
     replace_region,
     sort_graph,
     sub_graph,
@@ -123,7 +124,10 @@ def _plan_region(graph: fx.Graph, region: RegionNodes, settings: PassSettings, e
     taken, reason = True, ""
     if settings.options.regions == "auto" and not settings.target(sub.device).interpreter:
         taken, reason = region_pays(compiled.program, compiled.schedules, captured=settings.options.mode in CAPTURED_MODES)
-    return PlannedRegion(region, compiled, targets, taken, reason)
+    plan = PlannedRegion(region, compiled, targets, taken, reason)
+    if missing := missing_symbols(graph, _symbols_of(plan)):
+        return replace(plan, taken=False, reason=f"no node of the graph carries the size symbol {missing[0]}")
+    return plan
 
 
 def _compile(sub: SubGraph, outputs: tuple[str, ...], pairs: tuple[tuple[str, str], ...], settings: PassSettings,
@@ -145,6 +149,15 @@ def _same_layout(a: fx.Node, b: fx.Node) -> bool:
     return x.dtype == y.dtype and tuple(x.shape) == tuple(y.shape) and tuple(x.stride()) == tuple(y.stride())
 
 
+def _symbols_of(plan: PlannedRegion) -> list[str]:
+    """Size symbols that the region's call needs: those of its kernels and those of its outputs' shapes."""
+    names = dict.fromkeys(s.name for s in plan.compiled.program.sizes)
+    for node in plan.nodes.outputs:
+        for n in (*node.meta["val"].shape, *node.meta["val"].stride()):
+            names.update(dict.fromkeys(s.name for s in n.node.expr.free_symbols) if isinstance(n, torch.SymInt) else {})
+    return list(names)
+
+
 def rewrite_graph(graph: fx.Graph, planned: list[PlannedRegion], op: Any) -> None:
     """Replace every taken region by its call."""
     moved: dict[fx.Node, fx.Node] = {}
@@ -152,7 +165,7 @@ def rewrite_graph(graph: fx.Graph, planned: list[PlannedRegion], op: Any) -> Non
         if not plan.taken:
             continue
         compiled = plan.compiled
-        ensure_symbols(graph, [s.name for s in compiled.program.sizes])
+        ensure_symbols(graph, _symbols_of(plan))
         by_name = {f"x{k}": moved.get(n, n) for k, n in enumerate(plan.nodes.inputs)}
         inputs = [by_name[n] for n in compiled.inputs]
         targets = {o: plan.in_place[o.name] for o in plan.nodes.outputs if o.name in plan.in_place}

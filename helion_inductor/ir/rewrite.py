@@ -134,7 +134,13 @@ def _complexity(body: Sequence[Stmt]) -> int:
 
 
 def collapse_axes(nest: LoopNest, lower: Mapping[str, int]) -> LoopNest:
-    """Join neighbouring axes (a, b) -> a*extent(b)+b wherever no index expression grows a division for it."""
+    """Join neighbouring axes (a, b) -> a*extent(b)+b wherever no index expression grows a division for it.
+
+    Nests whose extents are quotients of size symbols (what strided convolutions leave of dynamic images) stay as they are: each
+    trial multiplies such extents out, and the polynomials soon take minutes.
+    """
+    if any(e.has(FloorDiv, Mod) for e in nest.extents().values()):
+        return nest
     for kind in ("parallel", "reduce"):
         position = 0
         while position + 1 < len(getattr(nest, kind)):

@@ -31,6 +31,9 @@ class Ranges:
     axes: Mapping[str, Expr]
     lower: Mapping[str, int] = field(default_factory=dict)
     least: Mapping[str, Expr] = field(default_factory=dict)
+    # Expressions share subexpressions: without these tables the walks below take time exponential in their depth.
+    known_bounds: dict[Expr, tuple[Expr | None, Expr | None]] = field(default_factory=dict, init=False, compare=False, repr=False)
+    known_forms: dict[Expr, Expr] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def of(self, name: str) -> tuple[Expr | None, Expr | None]:
         """(least, greatest) value of a name, None where unknown."""
@@ -43,6 +46,12 @@ class Ranges:
 
 def bounds(e: Expr, r: Ranges) -> tuple[Expr | None, Expr | None]:
     """Inclusive bounds of ``e`` as expressions in size symbols; None where nothing is known."""
+    if e not in r.known_bounds:
+        r.known_bounds[e] = _bounds(e, r)
+    return r.known_bounds[e]
+
+
+def _bounds(e: Expr, r: Ranges) -> tuple[Expr | None, Expr | None]:
     if e.is_Integer:
         return e, e
     if e.is_Symbol:
@@ -177,6 +186,12 @@ def simplify(e: Expr, r: Ranges) -> Expr:
     """Apply the rewrites bottom-up until nothing changes."""
     if e.is_Integer or e.is_Symbol:
         return e
+    if e not in r.known_forms:
+        r.known_forms[e] = _simplify(e, r)
+    return r.known_forms[e]
+
+
+def _simplify(e: Expr, r: Ranges) -> Expr:
     if not e.has(FloorDiv, Mod):
         return sympy.expand(e)
     args = [simplify(a, r) for a in e.args]
