@@ -35,7 +35,6 @@ POINTERS = {
     torch.float32: "*fp32",
     torch.float64: "*fp64",
     torch.float8_e4m3fn: "*fp8e4nv",
-    torch.float8_e5m2: "*fp8e5",
 }
 CONSTANTS: tuple[tuple[bool | int | float, torch.dtype], ...] = (
     *((v, d) for d in (torch.float32, torch.float64) for v in (0.0, -0.0, 0.1, 1e-42, 1e300, -torch.inf, torch.nan, 3)),

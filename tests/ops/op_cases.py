@@ -11,9 +11,9 @@ import torch
 from helion_inductor.errors import UnsupportedError
 from helion_inductor.ir.ops import ANY, FLOATS, INTEGERS, OPS, result_dtype
 
-LOW = (torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2)
+LOW = (torch.float16, torch.bfloat16, torch.float8_e4m3fn)
 _BY_WIDTH = (
-    (torch.int8, torch.uint8, torch.bool, torch.float8_e4m3fn, torch.float8_e5m2),
+    (torch.int8, torch.uint8, torch.bool, torch.float8_e4m3fn),
     (torch.int16, torch.uint16, torch.float16, torch.bfloat16),
     (torch.int32, torch.uint32, torch.float32),
     (torch.int64, torch.uint64, torch.float64),
