@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import sympy
 import torch
 import torch._dynamo.utils as dynamo_utils
 from torch._logging import trace_structured
+from torch.utils._sympy.value_ranges import ValueRangeError
 
 
 def count(what: str, by: int = 1) -> None:
@@ -29,3 +35,25 @@ def interpreting() -> bool:
     import triton
 
     return bool(triton.knobs.runtime.interpret)
+
+
+def size_seen(shape_env: Any, symbol: Any) -> int | None:
+    """The value that a size symbol had while tracing; None for sizes that come from data."""
+    values = shape_env.backed_var_to_val if hasattr(shape_env, "backed_var_to_val") else shape_env.var_to_val
+    return int(values[symbol]) if symbol in values else None
+
+
+def can_compare_strides(shape_env: Any, strides: Sequence[Any]) -> bool:
+    """Whether Inductor can ask of these strides, as it does before a convolution, which divides which.
+
+    Of some polynomials it cannot: ``n % n**2`` with ``n = floordiv(s, 8) + 1`` makes its range analysis raise, as of
+    torch 2.13, and the whole compilation with it.
+    """
+    written = [s.node.expr for s in strides if isinstance(s, torch.SymInt)]
+    symbolic = dict.fromkeys([*written, *map(sympy.expand, written)])  # it may expand them first
+    try:
+        for a, b in itertools.permutations(symbolic, 2):
+            shape_env._maybe_evaluate_static(sympy.Eq(a % b, 0))
+    except (ValueError, ValueRangeError):
+        return False
+    return True

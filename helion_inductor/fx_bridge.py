@@ -8,11 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import sympy
 import torch
 from torch import fx
 
-from .errors import InternalError
+from .fx_sizes import SizeNodes
 from .lowering.families import VIEWS
 from .lowering.partition import RegionNodes, is_view, tensors_of
 
@@ -126,57 +125,6 @@ def _scalar_inputs(region: RegionNodes, members: set[fx.Node]) -> tuple[fx.Node,
     return tuple(found)
 
 
-def symbol_nodes(graph: fx.Graph) -> dict[str, fx.Node]:
-    """Size symbol -> the first node whose value is exactly that symbol."""
-    result: dict[str, fx.Node] = {}
-    for node in graph.nodes:
-        value = node.meta.get("val")
-        if isinstance(value, torch.SymInt) and value.node.expr.is_Symbol:
-            result.setdefault(value.node.expr.name, node)
-    return result
-
-
-def ensure_symbols(graph: fx.Graph, names: Sequence[str]) -> None:
-    """Give every named symbol a node: where no node has it as value, the size of a graph input that does."""
-    known = symbol_nodes(graph)
-    for name in names:
-        if name in known:
-            continue
-        found = _dimension(graph, name)
-        if found is None:
-            raise InternalError(f"no node of the graph carries the size symbol {name}", rule="known-symbol")
-        source, dim = found
-        with graph.inserting_after(source):
-            node = graph.call_function(aten.sym_size.int, (source, dim))
-            node.meta["val"] = source.meta["val"].shape[dim]
-
-
-def missing_symbols(graph: fx.Graph, names: Sequence[str]) -> list[str]:
-    """Those of ``names`` that no node of the graph can give."""
-    known = symbol_nodes(graph)
-    return [name for name in names if name not in known and _dimension(graph, name) is None]
-
-
-def _dimension(graph: fx.Graph, name: str) -> tuple[fx.Node, int] | None:
-    for node in graph.nodes:
-        for dim, n in enumerate(node.meta["val"].shape) if isinstance(node.meta.get("val"), torch.Tensor) else ():
-            if isinstance(n, torch.SymInt) and n.node.expr.is_Symbol and n.node.expr.name == name:
-                return node, dim
-    return None
-
-
-def symbol_hints(region: SubGraph) -> dict[str, int]:
-    """Size symbol -> the size seen while tracing, for choices only (8192 where none is known)."""
-    result: dict[str, int] = {}
-    for p in region.module.graph.nodes:
-        for t in [*tensors_of(p), p.meta.get("val")]:
-            parts = [*t.shape, *t.stride()] if isinstance(t, torch.Tensor) else [t]
-            for n in parts:
-                if isinstance(n, torch.SymInt) and n.node.expr.is_Symbol:
-                    result[n.node.expr.name] = int(n.node.hint) if n.node.has_hint() else 8192
-    return result
-
-
 def in_place_candidates(graph: fx.Graph, region: RegionNodes) -> dict[fx.Node, fx.Node]:
     """Region output -> the graph input that a ``copy_`` overwrites with it, where nothing else the region reads may alias it."""
     result: dict[fx.Node, fx.Node] = {}
@@ -219,20 +167,18 @@ def _alias_root(node: fx.Node) -> fx.Node:
 
 
 def replace_region(graph: fx.Graph, region: RegionNodes, key: str, inputs: Sequence[fx.Node], targets: Mapping[fx.Node, fx.Node],
-                   symbols: Sequence[str], op: Any) -> dict[fx.Node, fx.Node]:  # fmt: skip
+                   sizes: Sequence[Any], nodes: SizeNodes, op: Any) -> dict[fx.Node, fx.Node]:  # fmt: skip
     """Put one call of ``op`` (through ``auto_functionalized``) where the region was.
 
-    ``inputs`` are the tensors it reads, ``targets`` the outputs written onto a graph input, ``symbols`` the sizes it takes.
-    Output sizes that are expressions are built as nodes from the symbols. The members are erased; the caller sorts the graph.
+    ``inputs`` are the tensors it reads, ``targets`` the outputs written onto a graph input, ``sizes`` the size expressions it
+    takes; ``nodes`` gives these and the outputs' shapes. The members are erased; the caller sorts the graph.
     Returns what became of each output.
     """
-    sizes = symbol_nodes(graph)
     anchor = region.members[-1]
     with graph.inserting_before(anchor):
-        builder = _SizeBuilder(graph, sizes)
-        outputs = [targets[o] if o in targets else _empty_like(graph, o, builder) for o in region.outputs]
+        outputs = [targets[o] if o in targets else _empty_like(graph, o, nodes) for o in region.outputs]
         values = [o.meta["val"] for o in outputs]
-        arguments: dict[str, Any] = {"key": key, "inputs": list(inputs), "outputs": outputs, "sizes": [sizes[s] for s in symbols]}
+        arguments: dict[str, Any] = {"key": key, "inputs": list(inputs), "outputs": outputs, "sizes": [nodes.node(e) for e in sizes]}
         call = graph.call_function(torch.ops.higher_order.auto_functionalized, (op,), arguments)
         call.meta["val"] = (None, values)
         results = graph.call_function(operator.getitem, (call, 1))
@@ -279,51 +225,15 @@ def dense_like(t: torch.Tensor) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     return shape, stride
 
 
-def _empty_like(graph: fx.Graph, node: fx.Node, builder: _SizeBuilder) -> fx.Node:
+def _empty_like(graph: fx.Graph, node: fx.Node, nodes: SizeNodes) -> fx.Node:
     t = node.meta["val"]
     shape, stride = dense_like(t)
     kwargs = {"dtype": t.dtype, "device": t.device}
-    sizes, steps = [builder.node(n) for n in shape], [builder.node(s) for s in stride]
+    sizes, steps = [nodes.node(n) for n in shape], [nodes.node(s) for s in stride]
     made = graph.call_function(aten.empty_strided.default, (sizes, steps), kwargs)
     with t.fake_mode:
         made.meta["val"] = torch.empty_strided(shape, stride, **kwargs)
     return made
-
-
-@dataclass
-class _SizeBuilder:
-    """Integer expressions in size symbols -> FX nodes."""
-
-    graph: fx.Graph
-    symbols: Mapping[str, fx.Node]
-
-    def node(self, size: Any) -> Any:
-        if isinstance(size, int):
-            return size
-        return self._build(size.node.expr, size)
-
-    def _build(self, e: sympy.Expr, like: Any) -> Any:
-        if e.is_Integer:
-            return int(e)
-        if e.is_Symbol:
-            return self.symbols[e.name]
-        args = [self._build(a, like) for a in e.args]
-        name = e.func.__name__
-        function = {"Add": operator.add, "Mul": operator.mul, "FloorDiv": operator.floordiv, "CleanDiv": operator.floordiv,
-                    "Mod": operator.mod, "PythonMod": operator.mod, "Max": torch.sym_max, "Min": torch.sym_min}.get(name)  # fmt: skip
-        if e.is_Pow:
-            args, function = [args[0]] * int(e.exp), operator.mul
-        if function is None:
-            raise KeyError(f"a size uses {name}, which cannot be rebuilt in the graph")
-        result = args[0]
-        for a in args[1:]:
-            result = self.graph.call_function(function, (result, a))
-            result.meta["val"] = _apply(function, result.args)
-        return result
-
-
-def _apply(function: Any, args: Sequence[Any]) -> Any:
-    return function(*[a.meta["val"] if isinstance(a, fx.Node) else a for a in args])
 
 
 def sort_graph(graph: fx.Graph) -> None:

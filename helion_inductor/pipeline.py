@@ -61,7 +61,8 @@ class StageRecord:
 
 @dataclass(frozen=True)
 class CompiledRegion:
-    """Everything known about a compiled region. ``inputs`` and ``outputs`` name the buffers behind ``run``'s arguments."""
+    """Everything known about a compiled region. ``inputs`` and ``outputs`` name the buffers behind ``run``'s arguments;
+    ``size_values`` says what those of its sizes are that are not symbols of the graph."""
 
     key: str
     lowered: TileProgram
@@ -70,6 +71,7 @@ class CompiledRegion:
     source: RegionSource
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    size_values: Mapping[str, Any]
     decisions: tuple[FusionDecision, ...]
     in_place: tuple[InPlaceDecision, ...]
     stages: tuple[StageRecord, ...]
@@ -96,8 +98,9 @@ def compile_region(region: RegionInput, options: Options, target: TileTarget) ->
         VerifyError: a bug of ours, with the neighbourhood.
     """
     timer = _Timer()
-    lowered = timer.run("lower", lambda: lower_region(
-        region.name, region.module, region.example_inputs, region.fake_mode, region.outputs, region.output_layouts, region.hints))
+    lowered, size_values = timer.run("lower", lambda: lower_region(
+        region.name, region.module, region.example_inputs, region.fake_mode, region.outputs, region.output_layouts, region.hints,
+    ), lambda r: r[0])  # fmt: skip
     verify_program(lowered)
     _refuse_unwritable(lowered)
     program = timer.run("inline", lambda: inline_producers(lowered))
@@ -118,7 +121,8 @@ def compile_region(region: RegionInput, options: Options, target: TileTarget) ->
     reaches = {n.name: reach(n, program) for n in program.nests}
     source = timer.run("generate", lambda: region_source(program, schedules, inputs, region.outputs, reaches), lambda r: r.module)
     key = hashlib.sha256(source.module.encode()).hexdigest()[:32]
-    return CompiledRegion(key, lowered, program, schedules, source, inputs, region.outputs, decisions, in_place, tuple(timer.records))
+    stages = tuple(timer.records)
+    return CompiledRegion(key, lowered, program, schedules, source, inputs, region.outputs, size_values, decisions, in_place, stages)
 
 
 def _refuse_unwritable(program: TileProgram) -> None:

@@ -10,19 +10,18 @@ from typing import Any
 import torch
 from torch import fx
 
+from . import compat
 from .errors import Unsupported
 from .fx_bridge import (
     SubGraph,
     dense_like,
-    ensure_symbols,
     fake_mode_of,
     in_place_candidates,
-    missing_symbols,
     replace_region,
     sort_graph,
     sub_graph,
-    symbol_hints,
 )
+from .fx_sizes import SizeNodes, symbol_hints
 from .lowering.inductor_loops import LoopRefused
 from .lowering.partition import PartitionPlan, Refusal, RegionNodes, partition
 from .options import Options
@@ -125,8 +124,12 @@ def _plan_region(graph: fx.Graph, region: RegionNodes, settings: PassSettings, e
     if settings.options.regions == "auto" and not settings.target(sub.device).interpreter:
         taken, reason = region_pays(compiled.program, compiled.schedules, captured=settings.options.mode in CAPTURED_MODES)
     plan = PlannedRegion(region, compiled, targets, taken, reason)
-    if missing := missing_symbols(graph, _symbols_of(plan)):
-        return replace(plan, taken=False, reason=f"no node of the graph carries the size symbol {missing[0]}")
+    nodes = SizeNodes(graph)
+    if missing := nodes.missing([*_sizes(compiled, nodes), *_output_sizes(plan.nodes)]):
+        return replace(plan, taken=False, reason=f"no node of the graph carries the size {missing[0]}")
+    for node in plan.nodes.outputs:
+        if not compat.can_compare_strides(sub.fake_mode.shape_env, dense_like(node.meta["val"])[1]):
+            return replace(plan, taken=False, reason=f"Inductor cannot reason about the strides of {node.name}")
     return plan
 
 
@@ -136,7 +139,8 @@ def _compile(sub: SubGraph, outputs: tuple[str, ...], pairs: tuple[tuple[str, st
     structure = f"{sub.structure()}\n{pairs}"
     if structure not in equal:
         layouts = tuple(dense_like(o.meta["val"]) for o in sub.outputs)
-        region = RegionInput("region", sub.module, sub.example_inputs(), sub.fake_mode, outputs, layouts, symbol_hints(sub), pairs)
+        hints = symbol_hints(sub.module.graph.nodes)
+        region = RegionInput("region", sub.module, sub.example_inputs(), sub.fake_mode, outputs, layouts, hints, pairs)
         try:
             equal[structure] = compile_region(region, settings.options, settings.target(sub.device))
         except LoopRefused as refusal:
@@ -149,27 +153,28 @@ def _same_layout(a: fx.Node, b: fx.Node) -> bool:
     return x.dtype == y.dtype and tuple(x.shape) == tuple(y.shape) and tuple(x.stride()) == tuple(y.stride())
 
 
-def _symbols_of(plan: PlannedRegion) -> list[str]:
-    """Size symbols that the region's call needs: those of its kernels and those of its outputs' shapes."""
-    names = dict.fromkeys(s.name for s in plan.compiled.program.sizes)
-    for node in plan.nodes.outputs:
-        for n in (*node.meta["val"].shape, *node.meta["val"].stride()):
-            names.update(dict.fromkeys(s.name for s in n.node.expr.free_symbols) if isinstance(n, torch.SymInt) else {})
-    return list(names)
+def _sizes(compiled: CompiledRegion, nodes: SizeNodes) -> list[Any]:
+    """The size arguments of a region's call, as expressions over the graph's symbols."""
+    return [compiled.size_values.get(s.name, nodes.symbol(s.name)) for s in compiled.program.sizes]
+
+
+def _output_sizes(region: RegionNodes) -> list[Any]:
+    layouts = [dense_like(o.meta["val"]) for o in region.outputs]
+    return [n for shape, stride in layouts for n in (*shape, *stride)]
 
 
 def rewrite_graph(graph: fx.Graph, planned: list[PlannedRegion], op: Any) -> None:
     """Replace every taken region by its call."""
     moved: dict[fx.Node, fx.Node] = {}
+    nodes = SizeNodes(graph)
     for plan in planned:
         if not plan.taken:
             continue
         compiled = plan.compiled
-        ensure_symbols(graph, _symbols_of(plan))
         by_name = {f"x{k}": moved.get(n, n) for k, n in enumerate(plan.nodes.inputs)}
         inputs = [by_name[n] for n in compiled.inputs]
         targets = {o: plan.in_place[o.name] for o in plan.nodes.outputs if o.name in plan.in_place}
-        moved |= replace_region(graph, plan.nodes, compiled.key, inputs, targets, [s.name for s in compiled.program.sizes], op)
+        moved |= replace_region(graph, plan.nodes, compiled.key, inputs, targets, _sizes(compiled, nodes), nodes, op)
     sort_graph(graph)
     graph.eliminate_dead_code()
     graph.lint()

@@ -6,7 +6,7 @@ division floors::
 
     floordiv(q*d + r, d) -> q + floordiv(r, d)        floordiv(r, d) -> 0  when 0 <= r < d
     mod(q*d + r, d)      -> mod(r, d)                 mod(r, d)      -> r  when 0 <= r < d
-    floordiv(floordiv(a, b), c) -> floordiv(a, b*c)   mod(mod(a, b*c), b) -> mod(a, b)
+    floordiv(a + floordiv(b, c), d) -> floordiv(a*c + b, c*d)         mod(mod(a, b*c), b) -> mod(a, b)
     floordiv(mod(a, b*c), b) -> mod(floordiv(a, b), c)
     floordiv(r, d) -> q  and  mod(r, d) -> r - q*d     when q*d <= r < (q + 1)*d
 """
@@ -64,6 +64,9 @@ def _bounds(e: Expr, r: Ranges) -> tuple[Expr | None, Expr | None]:
         return _total([lo for lo, _ in parts]), _total([hi for _, hi in parts])
     if e.is_Mul:
         return _product_bounds(e, r)
+    if e.is_Pow:
+        lo, hi = bounds(e.base, r)
+        return (None, None) if lo is None or not nonnegative(lo, r) else (lo**e.exp, None if hi is None else hi**e.exp)
     if isinstance(e, FloorDiv):
         lo, hi = bounds(e.args[0], r)
         if not positive(e.args[1], r):
@@ -225,13 +228,20 @@ def _floordiv(a: Expr, d: Expr, r: Ranges) -> Expr:
     small = _common(rest, d)
     if small is not None:
         return quotient + _floordiv(small[0], small[1], r)
-    if isinstance(rest, FloorDiv) and positive(rest.args[1], r) and positive(d, r):
-        return quotient + _floordiv(rest.args[0], rest.args[1] * d, r)
+    if (inner := _lone_quotient(rest)) is not None and positive(inner.args[1], r) and positive(d, r):
+        dividend, divisor = inner.args
+        return quotient + _floordiv(sympy.expand((rest - inner) * divisor + dividend), divisor * d, r)
     if isinstance(rest, Mod):
         other = exact_quotient(rest.args[1], d)
         if other is not None:
             return quotient + _mod(_floordiv(rest.args[0], d, r), other, r)
     return quotient + FloorDiv(rest, d)
+
+
+def _lone_quotient(e: Expr) -> Expr | None:
+    """The only division among the terms of ``e``, where it stands there once and alone."""
+    quotients = [t for t in sympy.Add.make_args(e) if t.has(FloorDiv, Mod)]
+    return quotients[0] if len(quotients) == 1 and isinstance(quotients[0], FloorDiv) else None
 
 
 def _mod(a: Expr, d: Expr, r: Ranges) -> Expr:
@@ -265,11 +275,13 @@ def _common(rest: Expr, d: Expr) -> tuple[Expr, Expr, Expr] | None:
 
 def _recombine(e: Expr, r: Ranges) -> Expr:
     """d*floordiv(x, d) + mod(x, d) -> x, for any common factor."""
-    for term in sympy.Add.make_args(e):
-        coefficient, inner = term.as_coeff_Mul()
-        if isinstance(inner, Mod):
+    terms = frozenset(sympy.Add.make_args(e))
+    for term in terms:
+        inner = next((f for f in sympy.Mul.make_args(term) if isinstance(f, Mod)), None)
+        if inner is not None:
             x, d = inner.args
-            partner = sympy.expand(coefficient * d * FloorDiv(x, d))
-            if partner in sympy.Add.make_args(e):
-                return simplify(sympy.expand(e - term - partner + coefficient * x), r)
+            factor = term / inner
+            partner = sympy.expand(factor * d * _floordiv(x, d, r))
+            if partner != 0 and terms.issuperset(sympy.Add.make_args(partner)):
+                return simplify(sympy.expand(e - term - partner + factor * x), r)
     return e

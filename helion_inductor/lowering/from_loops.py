@@ -15,7 +15,7 @@ import sympy
 import torch
 
 from ..errors import Unsupported, UnsupportedError
-from ..ir.index import ZERO, Expr, FloorDiv, Mod, product, symbol, value_symbol
+from ..ir.index import ZERO, Expr, product, symbol, value_symbol
 from ..ir.ops import OPS, result_dtype
 from ..ir.simplify import Ranges, simplify
 from ..ir.tile_ir import (
@@ -37,6 +37,7 @@ from ..ir.tile_ir import (
     compute_dtype,
 )
 from .inductor_loops import Layout, Loop, with_handler
+from .sizes import SizeNames
 
 _LOW_PRECISION = frozenset(d for d in vars(torch).values() if isinstance(d, torch.dtype) and d.is_floating_point and d.itemsize <= 2)
 _OPAQUE = frozenset({torch.quint8, torch.qint8, torch.qint32, torch.quint4x2, torch.quint2x4})
@@ -54,47 +55,23 @@ def refuse(code: str, detail: str) -> UnsupportedError:
     return UnsupportedError(Unsupported(code, detail))
 
 
-def convert(e: Any) -> Expr:
-    """Inductor's index arithmetic (or a plain int) -> ours; raises ``UnsupportedError`` for a function the grammar lacks."""
-    e = sympy.sympify(e)
-    if e.is_Integer or e.is_Symbol:
-        return symbol(e.name) if e.is_Symbol else e
-    args = [convert(a) for a in e.args]
-    name = e.func.__name__
-    if e.is_Add or e.is_Mul or (e.is_Pow and e.exp.is_Integer and int(e.exp) > 0):
-        return e.func(*args)
-    if name == "ModularIndexing":
-        return Mod(FloorDiv(args[0], args[1]), args[2])
-    if name in ("FloorDiv", "CleanDiv"):
-        return FloorDiv(args[0], args[1])
-    if name in ("Mod", "PythonMod"):
-        return Mod(args[0], args[1])
-    if name in ("Min", "Max"):
-        return getattr(sympy, name)(*args)
-    if name == "Abs":
-        return sympy.Max(args[0], -args[0])
-    if name == "Identity":
-        return args[0]
-    raise refuse("index-function", f"index expression uses {name}")
-
-
-def to_buffer(name: str, layout: Layout, kind: str = "temp") -> Buffer:
+def to_buffer(name: str, layout: Layout, sizes: SizeNames, kind: str = "temp") -> Buffer:
     if layout.dtype.is_complex or layout.dtype in _OPAQUE:
         raise refuse("dtype", f"{layout.dtype} is not computed in kernels")
-    return Buffer(name, layout.dtype, tuple(map(convert, layout.size)), tuple(map(convert, layout.stride)), kind)
+    return Buffer(name, layout.dtype, tuple(map(sizes.convert, layout.size)), tuple(map(sizes.convert, layout.stride)), kind)
 
 
-def to_nest(loop: Loop, name: str, dtypes: dict[str, torch.dtype], lower: dict[str, int]) -> LoopNest:
-    """One loop as a nest; ``dtypes`` gives each buffer's memory dtype, ``lower`` each size symbol's least value.
+def to_nest(loop: Loop, name: str, dtypes: dict[str, torch.dtype], sizes: SizeNames) -> LoopNest:
+    """One loop as a nest; ``dtypes`` gives each buffer's memory dtype.
 
     Raises:
         UnsupportedError: for an opcode, reduction or index function outside the IR.
     """
     iteration = [symbol(f"p{k}") for k in range(len(loop.ranges))]
     reduction = [symbol(f"r{k}") for k in range(len(loop.reduce_ranges))]
-    extents = {s.name: convert(n) for s, n in zip((*iteration, *reduction), (*loop.ranges, *loop.reduce_ranges), strict=True)}
+    extents = {s.name: sizes.convert(n) for s, n in zip((*iteration, *reduction), (*loop.ranges, *loop.reduce_ranges), strict=True)}
     unit = {symbol(n): ZERO for n, extent in extents.items() if extent == 1}
-    builder = BodyBuilder(loop, dtypes, Ranges(extents, lower), unit)
+    builder = BodyBuilder(loop, dtypes, sizes, Ranges(extents, sizes.lower), unit)
     builder.reduce_axes = tuple(s.name for s in reduction)
     loop.replay(builder, iteration, reduction)
     parallel = tuple(Axis(s.name, extents[s.name]) for s in iteration if extents[s.name] != 1)
@@ -108,6 +85,7 @@ class BodyBuilder:
 
     loop: Loop
     dtypes: dict[str, torch.dtype]
+    sizes: SizeNames
     ranges: Ranges
     unit: dict[sympy.Symbol, Expr]
     body: list[Stmt] = field(default_factory=list)
@@ -137,7 +115,7 @@ class BodyBuilder:
         return value if self.types[value] == dtype else self.map("cast", (value,), (dtype,))
 
     def expr(self, e: Any) -> Expr:
-        converted = convert(e).xreplace(self.unit)
+        converted = self.sizes.convert(e).xreplace(self.unit)
         return simplify(converted, self.ranges)
 
     def apply(self, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> int:

@@ -40,7 +40,14 @@ _aten = torch.ops.aten
 _FALLS_BACK_WITHOUT_FEATURES = frozenset({
     _aten.cumsum.default, _aten.cumprod.default, _aten.cummax.default, _aten.cummin.default, _aten.logcumsumexp.default,
 })  # fmt: skip
-_FALLS_BACK_ON_GPU = frozenset({_aten.special_log_ndtr.default, _aten.special_ndtr.default, _aten.special_ndtri.default})
+_ONLY_FOR_CPU = """
+    digamma polygamma special_airy_ai special_chebyshev_polynomial_t special_chebyshev_polynomial_u special_chebyshev_polynomial_v
+    special_chebyshev_polynomial_w special_hermite_polynomial_h special_hermite_polynomial_he special_i0e special_i1e
+    special_laguerre_polynomial_l special_legendre_polynomial_p special_log_ndtr special_modified_bessel_k0 special_modified_bessel_k1
+    special_ndtr special_ndtri special_scaled_modified_bessel_k0 special_scaled_modified_bessel_k1
+    special_shifted_chebyshev_polynomial_t special_shifted_chebyshev_polynomial_u special_shifted_chebyshev_polynomial_v
+    special_shifted_chebyshev_polynomial_w special_spherical_bessel_j0 special_zeta"""
+_FALLS_BACK_ON_GPU = frozenset(getattr(p, o) for p in [getattr(_aten, name) for name in _ONLY_FOR_CPU.split()] for o in p.overloads())
 _LEAST_INT = -(2**63)
 _FEATURES = (BackendFeature.SCAN, BackendFeature.TUPLE_REDUCTION, BackendFeature.INPLACE_BUFFERS)
 
@@ -80,7 +87,8 @@ class Output:
 class LoweredGraph:
     """All loops of a sub-graph in program order; ``inputs`` are its tensor placeholders by name, ``made`` the buffers of its own
     (those without elements too, which have no loop), with the node each comes from; ``unfilled`` those of them that have
-    elements but no loop to give them values, which something else overwrites."""
+    elements but no loop to give them values, which something else overwrites; ``lower_bounds`` the least value of each size symbol,
+    and ``least`` that of any expression over them."""
 
     inputs: dict[str, Layout]
     made: dict[str, tuple[Layout, str]]
@@ -88,6 +96,7 @@ class LoweredGraph:
     loops: tuple[Loop, ...]
     outputs: tuple[Output, ...]
     lower_bounds: dict[str, int]
+    least: Callable[[sympy.Expr], int]
 
 
 class LoopRefused(Exception):
@@ -173,15 +182,18 @@ def lower_graph(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], fake_mo
         name = next(iter(graph.constants))
         raise LoopRefused(graph.made_by.get(name, "?"), Unsupported("constant-tensor", "a constant tensor made by a lowering"))
     inputs = {name: _layout(box.get_layout(), box) for name, box in graph.graph_inputs.items() if isinstance(box, inductor_ir.TensorBox)}
-    return LoweredGraph(inputs, made, unfilled, loops, outputs, _lower_bounds(fake_mode.shape_env))
+    env = fake_mode.shape_env
+    return LoweredGraph(inputs, made, unfilled, loops, outputs, _lower_bounds(env), lambda e: _least(env.bound_sympy(e)))
 
 
 def _lower_bounds(shape_env: Any) -> dict[str, int]:
     """Least value of each symbol: sizes are never negative, but an int that the program was called with may be."""
-    bounds = {}
-    for symbol, value_range in ({} if shape_env is None else shape_env.var_to_range).items():
-        bounds[symbol.name] = int(value_range.lower) if value_range.lower.is_Integer else _LEAST_INT
-    return bounds
+    ranges = {} if shape_env is None else shape_env.var_to_range
+    return {symbol.name: _least(value_range) for symbol, value_range in ranges.items()}
+
+
+def _least(value_range: Any) -> int:
+    return int(value_range.lower) if value_range.lower.is_Integer else _LEAST_INT
 
 
 def _layout(layout: Any, node: Any) -> Layout:

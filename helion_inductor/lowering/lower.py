@@ -6,48 +6,61 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import sympy
 import torch
 from torch import fx
 
 from ..errors import UnsupportedError
-from ..ir.index import ZERO, Expr, symbol
+from ..ir.index import ZERO, names_in, symbol
 from ..ir.simplify import Ranges, simplify
-from ..ir.tile_ir import Axis, Buffer, Const, Load, LoopNest, Size, Store, TileProgram, compute_dtype
-from .from_loops import convert, to_buffer, to_nest
+from ..ir.tile_ir import Axis, Buffer, Const, Load, LoopNest, Size, Store, TileProgram, compute_dtype, indices
+from .from_loops import to_buffer, to_nest
 from .inductor_loops import Layout, LoopRefused, LoweredGraph, Output, lower_graph
+from .sizes import SizeNames
+
+UNKNOWN_SIZE = 8192  # the value of a size symbol that nothing was seen of while tracing; for choices only
 
 
 def lower_region(name: str, module: fx.GraphModule, example_inputs: Sequence[Any], fake_mode: Any, outputs: Sequence[str],
-                 output_layouts: Sequence[tuple[Sequence[Any], Sequence[Any]]], hints: Mapping[str, int]) -> TileProgram:  # fmt: skip
-    """The tile program of a sub-graph.
+                 output_layouts: Sequence[tuple[Sequence[Any], Sequence[Any]]],
+                 hints: Mapping[str, int]) -> tuple[TileProgram, dict[str, Any]]:  # fmt: skip
+    """The tile program of a sub-graph, and what those of its sizes stand for that are not symbols of the graph.
 
-    ``outputs`` names its results; ``output_layouts`` gives the (shape, strides) in which each must be written.
+    ``outputs`` names its results; ``output_layouts`` gives the (shape, strides) in which each must be written; ``hints`` the
+    values of the graph's symbols seen while tracing.
 
     Raises:
         LoopRefused: naming a node that is not loops, or whose loops use something outside the IR.
     """
     lowered = lower_graph(module, example_inputs, fake_mode)
-    bound = _bind_outputs(lowered, outputs, output_layouts)
-    buffers = {n: to_buffer(n, layout, "in") for n, layout in lowered.inputs.items()}
+    layouts = [*lowered.inputs.values(), *(layout for layout, _ in lowered.made.values())]
+    names = SizeNames(lowered.lower_bounds, lowered.least, [n for layout in layouts for n in layout.size])
+    bound = _bind_outputs(lowered, outputs, output_layouts, names)
+    buffers = {n: to_buffer(n, layout, names, "in") for n, layout in lowered.inputs.items()}
     for made, (layout, node) in lowered.made.items():
-        buffers[made] = _named(node, lambda made=made, layout=layout: to_buffer(made, layout))
+        buffers[made] = _named(node, lambda made=made, layout=layout: to_buffer(made, layout, names))
     dtypes = {n: b.dtype for n, b in buffers.items()}
-    bounds = lowered.lower_bounds
-    nests = [_named(loop.node, lambda loop=loop, k=k: to_nest(loop, f"n{k}", dtypes, bounds)) for k, loop in enumerate(lowered.loops)]
+    nests = [_named(loop.node, lambda loop=loop, k=k: to_nest(loop, f"n{k}", dtypes, names)) for k, loop in enumerate(lowered.loops)]
     nests[:0] = [_zero_nest(f"u{k}", buffers[b], lowered.made[b][1]) for k, b in enumerate(lowered.unfilled)]
     for position, (result, output) in enumerate(zip(outputs, lowered.outputs, strict=True)):
         if position not in bound:
             source = buffers[output.buffer]
-            buffers[result] = _output_buffer(result, output, output_layouts[position])
+            buffers[result] = _output_buffer(result, output, output_layouts[position], names)
             if not any(n == 0 for n in buffers[result].shape):
-                nests.append(_copy_nest(f"n{len(nests)}", source, output, buffers[result], lowered.lower_bounds))
+                nests.append(_copy_nest(f"n{len(nests)}", source, output, buffers[result], names))
     renamed = {output.buffer: outputs[k] for k, output in enumerate(lowered.outputs) if k in bound}
     nests = [_rename(n, renamed) for n in nests]
     final = tuple(
         Buffer(renamed.get(b.name, b.name), b.dtype, b.shape, b.stride, "out" if b.name in renamed or b.name in outputs else b.kind)
         for b in buffers.values()
     )
-    return TileProgram(name, _sizes(final, nests, lowered.lower_bounds, hints), final, tuple(nests))
+    values = names.values()
+    known = dict(hints) | {n: _value_at(e, hints) for n, e in values.items()}
+    return TileProgram(name, _sizes(final, nests, names.lower, known), final, tuple(nests)), values
+
+
+def _value_at(e: Any, hints: Mapping[str, int]) -> int:
+    return int(e.xreplace({s: sympy.Integer(hints.get(s.name, UNKNOWN_SIZE)) for s in e.free_symbols}))
 
 
 def _named(node: str, make: Any) -> Any:
@@ -57,40 +70,38 @@ def _named(node: str, make: Any) -> Any:
         raise LoopRefused(node, error.reason) from error
 
 
-def _layout_equals(layout: Layout, shape: Sequence[Any], stride: Sequence[Any]) -> bool:
+def _layout_equals(layout: Layout, shape: Sequence[Any], stride: Sequence[Any], names: SizeNames) -> bool:
     if layout.offset != 0 or len(layout.size) != len(shape):
         return False
     pairs = zip(layout.size, layout.stride, shape, stride, strict=True)
-    return all(convert(n) == as_expr(want) and (n == 1 or convert(s) == as_expr(step)) for n, s, want, step in pairs)
+    return all(
+        names.convert(n) == names.of_size(want) and (n == 1 or names.convert(s) == names.of_size(step)) for n, s, want, step in pairs
+    )
 
 
-def as_expr(size: Any) -> Expr:
-    """A Python int or SymInt as an index expression."""
-    return convert(size if isinstance(size, int) else size.node.expr)
-
-
-def _bind_outputs(lowered: LoweredGraph, outputs: Sequence[str], layouts: Sequence[tuple[Sequence[Any], Sequence[Any]]]) -> set[int]:
+def _bind_outputs(lowered: LoweredGraph, outputs: Sequence[str], layouts: Sequence[tuple[Sequence[Any], Sequence[Any]]],
+                  names: SizeNames) -> set[int]:  # fmt: skip
     """Positions of outputs that are a loop's buffer as it stands, each buffer taken once."""
     taken: set[str] = set()
     bound: set[int] = set()
     for position, output in enumerate(lowered.outputs):
-        if output.buffer in lowered.made and output.buffer not in taken and _layout_equals(output.layout, *layouts[position]):
+        if output.buffer in lowered.made and output.buffer not in taken and _layout_equals(output.layout, *layouts[position], names):
             taken.add(output.buffer)
             bound.add(position)
     return bound
 
 
-def _output_buffer(name: str, output: Output, layout: tuple[Sequence[Any], Sequence[Any]]) -> Buffer:
-    shape, stride = (tuple(as_expr(e) for e in part) for part in layout)
+def _output_buffer(name: str, output: Output, layout: tuple[Sequence[Any], Sequence[Any]], names: SizeNames) -> Buffer:
+    shape, stride = (tuple(names.of_size(e) for e in part) for part in layout)
     return Buffer(name, output.layout.dtype, shape, stride, "out")
 
 
-def _copy_nest(name: str, source: Buffer, output: Output, target: Buffer, lower: Mapping[str, int]) -> LoopNest:
+def _copy_nest(name: str, source: Buffer, output: Output, target: Buffer, names: SizeNames) -> LoopNest:
     axes = [Axis(f"p{k}", n) for k, n in enumerate(target.shape)]
-    ranges = Ranges({a.name: a.extent for a in axes}, lower)
+    ranges = Ranges({a.name: a.extent for a in axes}, names.lower)
     kept = tuple(a for a in axes if a.extent != 1)
     point = [symbol(a.name) if a.extent != 1 else ZERO for a in axes]
-    read = convert(output.layout.offset) + sum((p * convert(s) for p, s in zip(point, output.layout.stride, strict=True)), ZERO)
+    read = names.convert(output.layout.offset) + sum((p * names.convert(s) for p, s in zip(point, output.layout.stride, strict=True)), ZERO)
     write = sum((p * s for p, s in zip(point, target.stride, strict=True)), ZERO)
     dtype = compute_dtype(source.dtype)
     body = (Load(0, dtype, source.name, simplify(read, ranges)), Store(target.name, simplify(write, ranges), 0))
@@ -117,9 +128,6 @@ def _rename(nest: LoopNest, renamed: Mapping[str, str]) -> LoopNest:
 
 
 def _sizes(buffers: Sequence[Buffer], nests: Sequence[LoopNest], lower: Mapping[str, int], hints: Mapping[str, int]) -> tuple[Size, ...]:
-    from ..ir.index import names_in
-    from ..ir.tile_ir import indices
-
     names: set[str] = set()
     for b in buffers:
         names |= {n for e in (*b.shape, *b.stride) for n in names_in(e)}
@@ -127,4 +135,4 @@ def _sizes(buffers: Sequence[Buffer], nests: Sequence[LoopNest], lower: Mapping[
         own = set(nest.extents())
         names |= {n for e in nest.extents().values() for n in names_in(e)}
         names |= {n for s in nest.body for e in indices(s) for n in names_in(e)} - own
-    return tuple(Size(n, lower.get(n, 0), hints.get(n, max(8192, lower.get(n, 0)))) for n in sorted(names))
+    return tuple(Size(n, lower.get(n, 0), hints.get(n, max(UNKNOWN_SIZE, lower.get(n, 0)))) for n in sorted(names))

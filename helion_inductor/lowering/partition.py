@@ -14,7 +14,6 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import fx
@@ -108,16 +107,6 @@ def _names(node: fx.Node) -> list[str]:
     return [overload_name(node.target)] + ([overload_name(original)] if original is not None else [])
 
 
-def _polynomial(size: int | torch.SymInt) -> bool:
-    """Whether a size is built from symbols by + and * alone; index arithmetic over others does not simplify in useful time."""
-    e = None if isinstance(size, int) else size.node.expr
-    return e is None or all(p.is_Add or p.is_Mul or p.is_Pow or p.is_Symbol or p.is_Number for p in (e, *_parts(e)))
-
-
-def _parts(e: Any) -> list[Any]:
-    return [p for a in e.args for p in (a, *_parts(a))]
-
-
 def _bad_values(node: fx.Node) -> Unsupported | None:
     results = tensors_of(node)
     if not results:
@@ -134,9 +123,6 @@ def _bad_values(node: fx.Node) -> Unsupported | None:
     for t in [*results, *(t for s in node.all_input_nodes for t in tensors_of(s))]:
         if t.dtype.is_complex or t.layout is not torch.strided or t.is_quantized:
             return Unsupported("dtype", f"{t.dtype} {t.layout} is not computed in kernels")
-    for t in [*results, *(t for s in node.all_input_nodes for t in tensors_of(s))]:
-        if any(not _polynomial(n) for n in t.shape):
-            return Unsupported("size-expression", f"a size is a quotient of symbols: {tuple(t.shape)}")
     if any(isinstance(n, int) and n == 0 for t in results for n in t.shape):
         return Unsupported("empty", "has no elements")
     return None
