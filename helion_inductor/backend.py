@@ -45,7 +45,7 @@ from .options import Options
 from .region_pass import PassSettings, PlannedRegion, failed_graph, plan_graph, rewrite_graph
 from .report import GraphReport, save_region
 from .runtime.kernel_store import KernelStore
-from .runtime.region_op import RegionRunner, define
+from .runtime.region_op import DIRECT, NAMESPACE, RegionRunner, define
 from .scheduling.tile_sizes import TileTarget
 
 log = logging.getLogger(__name__)
@@ -75,11 +75,9 @@ class _Runner(RegionRunner):
         store = kernel_store()
         self._loaded = {key: run for key, run in self._loaded.items() if store.get(key) is None}
 
-    def __call__(
-        self, key: str, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], sizes: Sequence[int]
-    ) -> None:
+    def find(self, key: str) -> Callable[..., None]:
         try:
-            super().__call__(key, inputs, outputs, sizes)
+            return super().find(key)
         except KernelNotFound as error:
             # Without the token the next process recompiles, instead of finding the graph and failing again.
             shutil.rmtree(kernel_store().root / _TOKEN, ignore_errors=True)
@@ -89,6 +87,7 @@ class _Runner(RegionRunner):
 
 _RUNNER = _Runner(kernel_store)
 _RUN_REGION, _LIBRARY = define(_RUNNER)
+compat.name_in_wrappers(_RUN_REGION, f"torch.ops.{NAMESPACE}.{DIRECT}")
 
 
 def device_kinds() -> frozenset[str]:
@@ -151,6 +150,7 @@ class RegionPass(CustomGraphPass):
             planned, report = plan_graph(name, graph, settings)
             if not self.dry:
                 _keep(planned)
+                rewrite_graph(graph, planned, _RUN_REGION)
         except Exception as error:
             # The one net of the compiler: with on_error="fallback" a bug of ours costs speed, never the user's run.
             if self.options.on_error == "raise":
@@ -161,7 +161,6 @@ class RegionPass(CustomGraphPass):
             return
         if not self.dry:
             self._record(planned, report)
-            rewrite_graph(graph, planned, _RUN_REGION)
         self._listen(report)
 
     def _listen(self, report: GraphReport) -> None:

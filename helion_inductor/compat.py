@@ -9,6 +9,8 @@ from typing import Any
 import sympy
 import torch
 import torch._dynamo.utils as dynamo_utils
+from torch._inductor.lowering import lowerings, make_fallback
+from torch._inductor.virtualized import V
 from torch._logging import trace_structured
 from torch.utils._sympy.value_ranges import ValueRangeError
 
@@ -57,3 +59,21 @@ def can_compare_strides(shape_env: Any, strides: Sequence[Any]) -> bool:
     except (ValueError, ValueRangeError):
         return False
     return True
+
+
+def name_in_wrappers(op: Any, function: str) -> None:
+    """Have the Python wrappers that Inductor writes call ``function``, an expression, where they would call ``op``.
+
+    Lowering, layout constraints and mutation stay those of the op; so do wrappers in C++, which know ops only.
+    """
+    make_fallback(op, warn=False, override_decomp=True)
+    lower_op = lowerings[op]
+
+    def lower(*args: Any, **kwargs: Any) -> Any:
+        result = lower_op(*args, **kwargs)
+        kernel: Any = V.graph.operations[-1]
+        if kernel.op_overload is op and not V.graph.cpp_wrapper:
+            kernel.python_kernel_name = function
+        return result
+
+    lowerings[op] = lower

@@ -12,6 +12,7 @@ import torch
 from torch import fx
 
 from .fx_sizes import SizeNodes
+from .lowering.components import structure_of
 from .lowering.families import VIEWS
 from .lowering.partition import RegionNodes, is_view, tensors_of
 
@@ -38,11 +39,7 @@ class SubGraph:
 
     def structure(self) -> str:
         """Text that is equal for regions that compile to the same kernels: ops, arguments, dtypes, shapes and strides."""
-        values = [f"{n.name}: {_described(n.meta.get('val'))}" for n in self.module.graph.nodes]
-        return "\n".join([str(self.module.graph), str(self.device.type), *values])
-
-    def example_inputs(self) -> list[Any]:
-        return [p.meta["val"] for p in self.module.graph.find_nodes(op="placeholder")]
+        return f"{self.device.type}\n{structure_of(self.module.graph)}"
 
 
 def fake_mode_of(graph: fx.Graph) -> Any:
@@ -54,14 +51,28 @@ def fake_mode_of(graph: fx.Graph) -> Any:
     return None
 
 
-def _on_cpu(value: Any, fake_mode: Any) -> Any:
-    def one(t: Any) -> Any:
-        if not isinstance(t, torch.Tensor):
-            return t
-        with fake_mode:
-            return torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="cpu")
+class _OnCpu:
+    """Fake tensors of the same layout on the CPU; equal layouts of constant sizes are one tensor, for making them takes time."""
 
-    return type(value)(one(t) for t in value) if isinstance(value, (tuple, list)) else one(value)
+    def __init__(self, fake_mode: Any) -> None:
+        self.fake_mode = fake_mode
+        self.made: dict[Any, torch.Tensor] = {}
+
+    def __call__(self, value: Any) -> Any:
+        if isinstance(value, (tuple, list)):
+            return type(value)(map(self, value))
+        return self._tensor(value) if isinstance(value, torch.Tensor) else value
+
+    def _tensor(self, t: torch.Tensor) -> torch.Tensor:
+        layout = (t.dtype, tuple(t.shape), tuple(t.stride()))
+        constant = all(isinstance(n, int) for n in (*layout[1], *layout[2]))
+        if constant and layout in self.made:
+            return self.made[layout]
+        with self.fake_mode:
+            result = torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="cpu")
+        if constant:
+            self.made[layout] = result
+        return result
 
 
 def sub_graph(region: RegionNodes) -> SubGraph:
@@ -71,18 +82,19 @@ def sub_graph(region: RegionNodes) -> SubGraph:
     fake_mode = first.fake_mode  # type: ignore[attr-defined]
     graph = fx.Graph()
     env: dict[fx.Node, fx.Node] = {}
+    on_cpu = _OnCpu(fake_mode)
     scalars = _scalar_inputs(region, members)
     for prefix, sources in (("x", region.inputs), ("n", scalars)):
         for position, source in enumerate(sources):
             env[source] = graph.placeholder(f"{prefix}{position}")
-            env[source].meta = {"val": _on_cpu(source.meta["val"], fake_mode)}
+            env[source].meta = {"val": on_cpu(source.meta["val"])}
 
     def clone(node: fx.Node) -> fx.Node:
         if node not in env:
             args, kwargs = fx.node.map_arg((node.args, node.kwargs), clone)
             args, kwargs = _map_devices(args), _map_devices(kwargs)
             env[node] = graph.create_node(node.op, node.target, args, kwargs, name=re.sub(r"(_\d+)+$", "", node.name))
-            env[node].meta = {**node.meta, "val": _on_cpu(node.meta["val"], fake_mode)}
+            env[node].meta = {**node.meta, "val": on_cpu(node.meta["val"])}
         return env[node]
 
     for node in region.members:
@@ -92,12 +104,6 @@ def sub_graph(region: RegionNodes) -> SubGraph:
     module = fx.GraphModule(owner if owner is not None else {}, graph)
     original = {env[n].name: n.name for n in env if env[n].op != "placeholder"}
     return SubGraph(module, region.inputs, scalars, region.outputs, first.device, fake_mode, original)
-
-
-def _described(value: Any) -> str:
-    if isinstance(value, (tuple, list)):
-        return ", ".join(map(_described, value))
-    return f"{value.dtype}{tuple(value.shape)}{value.stride()}" if isinstance(value, torch.Tensor) else str(value)
 
 
 def _map_devices(value: Any) -> Any:
@@ -112,6 +118,7 @@ def _scalar_inputs(region: RegionNodes, members: set[fx.Node]) -> tuple[fx.Node,
     found: dict[fx.Node, None] = {}
     seen: set[fx.Node] = set()
     stack = list(reversed(region.members))
+    given = set(region.inputs)
     while stack:
         node = stack.pop()
         if node in seen:
@@ -120,7 +127,7 @@ def _scalar_inputs(region: RegionNodes, members: set[fx.Node]) -> tuple[fx.Node,
         for source in node.all_input_nodes:
             if not tensors_of(source):
                 found[source] = None
-            elif source not in members and source not in region.inputs:
+            elif source not in members and source not in given:
                 stack.append(source)
     return tuple(found)
 
@@ -129,26 +136,39 @@ def in_place_candidates(graph: fx.Graph, region: RegionNodes) -> dict[fx.Node, f
     """Region output -> the graph input that a ``copy_`` overwrites with it, where nothing else the region reads may alias it."""
     result: dict[fx.Node, fx.Node] = {}
     roots = [r for r in region.inputs if r.op != "placeholder"]
+    earlier = _ancestors(region)
     for node in graph.find_nodes(op="call_function", target=aten.copy_.default):
         target, source = node.args[0], node.args[1]
         if not (isinstance(target, fx.Node) and isinstance(source, fx.Node)) or target.op != "placeholder":
             continue
         if source not in region.outputs or source in result or target in result.values() or len(node.args) > 2:
             continue
-        if any(_alias_root(r) is target for r in roots) or not _read_only_inside(target, node, set(region.members)):
+        if any(_alias_root(r) is target for r in roots) or not _is_free(target, node, earlier):
             continue
         result[source] = target
     return result
 
 
-def _read_only_inside(target: fx.Node, copy: fx.Node, members: set[fx.Node]) -> bool:
-    """Whether nothing but the region, and the copy itself, uses ``target``: nobody else then needs its old value."""
+def _ancestors(region: RegionNodes) -> set[fx.Node]:
+    """The region's members, and every call that must have run before it."""
+    found: set[fx.Node] = set()
+    stack = list(region.members)
+    while stack:
+        node = stack.pop()
+        if node not in found:
+            found.add(node)
+            stack.extend(node.all_input_nodes)
+    return found
+
+
+def _is_free(target: fx.Node, copy: fx.Node, earlier: set[fx.Node]) -> bool:
+    """Whether nobody needs the old value of ``target`` once a region has run: all that use it have run by then, or are the copy."""
     stack = list(target.users)
     while stack:
         user = stack.pop()
         if is_view(user):
             stack.extend(user.users)
-        elif user is not copy and user not in members:
+        elif user is not copy and user not in earlier:
             return False
     return True
 
@@ -261,3 +281,24 @@ def sort_graph(graph: fx.Graph) -> None:
         place(node)
     if waiting:
         raise ValueError(f"the graph has a cycle through {next(iter(waiting))}")
+
+
+def copy_graph(graph: fx.Graph) -> fx.Graph:
+    """The same nodes once more, in a graph of their own; values in ``meta`` are shared."""
+    return _fill(fx.Graph(), graph)
+
+
+def restore_graph(graph: fx.Graph, before: fx.Graph) -> None:
+    """Make ``graph``, whatever became of it, what it was when `copy_graph` gave ``before``."""
+    for node in list(graph.nodes):
+        node.args, node.kwargs = (), {}
+    for node in list(graph.nodes):
+        graph.erase_node(node)
+    _fill(graph, before)
+
+
+def _fill(graph: fx.Graph, source: fx.Graph) -> fx.Graph:
+    made: dict[fx.Node, fx.Node] = {}
+    for node in source.nodes:
+        made[node] = graph.node_copy(node, made.__getitem__)
+    return graph

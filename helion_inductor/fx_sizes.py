@@ -155,21 +155,24 @@ def _carried(node: fx.Node) -> Iterator[tuple[sympy.Expr, fx.Node | _Dim]]:
     if isinstance(value, torch.SymInt):
         yield value.node.expr, node
     elif isinstance(value, torch.Tensor) and (node.op == "placeholder" or node.meta.get("unbacked_bindings")):
-        yield from ((n.node.expr, _Dim(node, dim)) for dim, n in enumerate(value.shape) if isinstance(n, torch.SymInt))
+        shape: tuple[Any, ...] = tuple(value.shape)
+        yield from ((n.node.expr, _Dim(node, dim)) for dim, n in enumerate(shape) if isinstance(n, torch.SymInt))
 
 
 def symbol_hints(nodes: Iterable[fx.Node]) -> dict[str, int]:
     """Size symbol -> its value seen while tracing, of the symbols in the values of ``nodes``; for choices only."""
     result: dict[str, int] = {}
-    for size in (n for node in nodes for n in _sizes_in(node.meta.get("val"))):
-        for s in _expression(size).free_symbols:
-            if (seen := compat.size_seen(size.node.shape_env, s)) is not None:
+    for found in (n for node in nodes for n in _sizes_in(node.meta.get("val"))):
+        for s in found.node.expr.free_symbols:
+            if (seen := compat.size_seen(found.node.shape_env, s)) is not None:
                 result[s.name] = seen
     return result
 
 
-def _sizes_in(value: Any) -> Iterator[Any]:
+def _sizes_in(value: Any) -> Iterator[torch.SymInt]:
     """Symbolic sizes of a node's value: its own, or those in the shapes and strides of its tensors."""
     for v in value if isinstance(value, (tuple, list)) else (value,):
         parts: tuple[Any, ...] = (*v.shape, *v.stride()) if isinstance(v, torch.Tensor) else (v,)
-        yield from (n for n in parts if isinstance(n, torch.SymInt))
+        for n in parts:
+            if isinstance(n, torch.SymInt):
+                yield n

@@ -13,6 +13,7 @@ import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from torch import fx
@@ -24,9 +25,11 @@ from .ir.schedule_ir import KernelSchedule
 from .ir.tile_ir import TileProgram
 from .ir.verify import verify_program
 from .ir.verify_schedule import verify_schedules
+from .lowering.components import Component, components
 from .lowering.inductor_loops import LoopRefused
-from .lowering.lower import lower_region
+from .lowering.lower import lower_component
 from .options import Options
+from .pieces import Pieces, lower_pieces
 from .scheduling.fuse_vertical import FusionDecision, fuse_vertical
 from .scheduling.in_place import InPlaceDecision, grant_in_place
 from .scheduling.inline import inline_producers
@@ -42,7 +45,6 @@ class RegionInput:
 
     name: str
     module: fx.GraphModule
-    example_inputs: Sequence[Any]
     fake_mode: Any
     outputs: tuple[str, ...]
     output_layouts: tuple[tuple[Sequence[Any], Sequence[Any]], ...]
@@ -52,11 +54,15 @@ class RegionInput:
 
 @dataclass(frozen=True)
 class StageRecord:
-    """One stage or pass: its name, how long it took in seconds, and its result as text."""
+    """One stage or pass: its name, how long it took in seconds, and its result, whose text is made when it is asked for."""
 
     name: str
     seconds: float
-    text: str
+    result: object
+
+    @property
+    def text(self) -> str:
+        return str(self.result)
 
 
 @dataclass(frozen=True)
@@ -83,10 +89,10 @@ class _Timer:
     def __init__(self) -> None:
         self.records: list[StageRecord] = []
 
-    def run(self, name: str, stage: Callable[[], T], text: Callable[[T], object] = str) -> T:
+    def run(self, name: str, stage: Callable[[], T], shown: Callable[[T], object] = lambda result: result) -> T:
         start = time.perf_counter()
         result = stage()
-        self.records.append(StageRecord(name, time.perf_counter() - start, str(text(result))))
+        self.records.append(StageRecord(name, time.perf_counter() - start, shown(result)))
         return result
 
 
@@ -98,23 +104,20 @@ def compile_region(region: RegionInput, options: Options, target: TileTarget) ->
         VerifyError: a bug of ours, with the neighbourhood.
     """
     timer = _Timer()
-    lowered, size_values = timer.run("lower", lambda: lower_region(
-        region.name, region.module, region.example_inputs, region.fake_mode, region.outputs, region.output_layouts, region.hints,
-    ), lambda r: r[0])  # fmt: skip
-    verify_program(lowered)
-    _refuse_unwritable(lowered)
-    program = timer.run("inline", lambda: inline_producers(lowered))
-    verify_program(program)
-    program, decisions = timer.run("fuse", lambda: fuse_vertical(program), lambda r: r[0])
-    verify_program(program)
-    program = timer.run("collapse", lambda: collapse(program))
+    pieces = timer.run("lower", lambda: _lower(region))
+    lowered = pieces.whole()
+    pieces = timer.run("inline", lambda: pieces.map(checked(inline_producers)))
+    decisions: list[FusionDecision] = []
+    pieces = timer.run("fuse", lambda: pieces.map(checked(partial(_fuse, pieces, decisions))))
+    pieces = timer.run("collapse", lambda: pieces.map(collapse))
+    program = pieces.whole()
     wanted = tuple(pair for pair in region.in_place if pair[1] in program.by_name())
     program, in_place = timer.run("in place", lambda: grant_in_place(program, wanted), lambda r: r[0])
     verify_program(program)
     schedules = timer.run("schedule", lambda: build_schedules(
         program, target, pid_type=options.pid_type, sm_multiplier=options.num_sm_multiplier, num_warps=options.num_warps,
         num_stages=options.num_stages, block_sizes=options.block_sizes, reserved_sms=options.reserved_sms,
-    ), lambda r: "\n".join(map(str, r)))  # fmt: skip
+    ), lambda r: _Lines(r))  # fmt: skip
     verify_schedules(schedules, program)
     overwritten = {b.aliases for b in program.buffers if b.aliases is not None}
     inputs = tuple(b.name for b in program.buffers if b.kind == "in" and b.name not in overwritten)
@@ -122,7 +125,26 @@ def compile_region(region: RegionInput, options: Options, target: TileTarget) ->
     source = timer.run("generate", lambda: region_source(program, schedules, inputs, region.outputs, reaches), lambda r: r.module)
     key = hashlib.sha256(source.module.encode()).hexdigest()[:32]
     stages = tuple(timer.records)
-    return CompiledRegion(key, lowered, program, schedules, source, inputs, region.outputs, size_values, decisions, in_place, stages)
+    return CompiledRegion(key, lowered, program, schedules, source, inputs, region.outputs, pieces.size_values, tuple(decisions), in_place,
+                          stages)  # fmt: skip
+
+
+class _Lines(tuple[Any, ...]):
+    """Shown one per line."""
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self))
+
+
+def _lower(region: RegionInput) -> Pieces:
+    def lower(component: Component) -> tuple[TileProgram, dict[str, Any]]:
+        program, values = lower_component(region.name, component, region.fake_mode, region.hints)
+        verify_program(program)
+        _refuse_unwritable(program)
+        return program, values
+
+    given = [n.name for n in region.module.graph.find_nodes(op="placeholder")]
+    return lower_pieces(region.name, given, components(region.module, region.outputs, region.output_layouts), lower)
 
 
 def _refuse_unwritable(program: TileProgram) -> None:
@@ -130,6 +152,25 @@ def _refuse_unwritable(program: TileProgram) -> None:
         reason = obstacle(nest, program.by_name())
         if reason is not None:
             raise LoopRefused(next(iter(nest.origins), nest.name), reason)
+
+
+def checked(change: Callable[[TileProgram], TileProgram]) -> Callable[[TileProgram], TileProgram]:
+    """``change``, with its result verified."""
+
+    def run(program: TileProgram) -> TileProgram:
+        result = change(program)
+        verify_program(result)
+        return result
+
+    return run
+
+
+def _fuse(pieces: Pieces, decisions: list[FusionDecision], program: TileProgram) -> TileProgram:
+    """Fuse one program of the pieces; of equal pieces the first gives its names to the decisions."""
+    result, tried = fuse_vertical(program)
+    name = pieces.first(program).nest
+    decisions += [replace(d, first=name(d.first), second=name(d.second)) for d in tried]
+    return result
 
 
 def collapse(program: TileProgram) -> TileProgram:

@@ -14,10 +14,12 @@ from . import compat
 from .errors import Unsupported
 from .fx_bridge import (
     SubGraph,
+    copy_graph,
     dense_like,
     fake_mode_of,
     in_place_candidates,
     replace_region,
+    restore_graph,
     sort_graph,
     sub_graph,
 )
@@ -81,8 +83,8 @@ def plan_graph(name: str, graph: fx.Graph, settings: PassSettings) -> tuple[list
                     done[member_names] = _plan_region(graph, region, settings, equal)
                 planned.append(done[member_names])
             except LoopRefused as refusal:
-                names = [refusal.node] if refusal.node in member_names else list(member_names)
-                found.update({n: refusal.reason for n in names})
+                names = [n for n in (refusal.node, *refusal.others) if n in member_names]
+                found.update({n: refusal.reason for n in names or member_names})
         if not found:
             return planned, _report(name, calls, planned, plan, graph)
         refused |= found
@@ -140,11 +142,12 @@ def _compile(sub: SubGraph, outputs: tuple[str, ...], pairs: tuple[tuple[str, st
     if structure not in equal:
         layouts = tuple(dense_like(o.meta["val"]) for o in sub.outputs)
         hints = symbol_hints(sub.module.graph.nodes)
-        region = RegionInput("region", sub.module, sub.example_inputs(), sub.fake_mode, outputs, layouts, hints, pairs)
+        region = RegionInput("region", sub.module, sub.fake_mode, outputs, layouts, hints, pairs)
         try:
             equal[structure] = compile_region(region, settings.options, settings.target(sub.device))
         except LoopRefused as refusal:
-            raise LoopRefused(sub.original.get(refusal.node, refusal.node), refusal.reason) from refusal
+            first, *others = (sub.original.get(n, n) for n in (refusal.node, *refusal.others))
+            raise LoopRefused(first, refusal.reason, others) from refusal
     return equal[structure]
 
 
@@ -164,7 +167,16 @@ def _output_sizes(region: RegionNodes) -> list[Any]:
 
 
 def rewrite_graph(graph: fx.Graph, planned: list[PlannedRegion], op: Any) -> None:
-    """Replace every taken region by its call."""
+    """Replace every taken region by its call; a graph for which that fails is left as it was."""
+    before = copy_graph(graph)
+    try:
+        _rewrite(graph, planned, op)
+    except Exception:
+        restore_graph(graph, before)
+        raise
+
+
+def _rewrite(graph: fx.Graph, planned: list[PlannedRegion], op: Any) -> None:
     moved: dict[fx.Node, fx.Node] = {}
     nodes = SizeNodes(graph)
     for plan in planned:

@@ -12,6 +12,7 @@ import pytest
 import torch
 from functorch.compile import aot_function
 from torch._dynamo.utils import counters
+from torch._inductor.utils import run_and_get_code
 
 import helion_inductor
 from helion_inductor.backend import Backend, fx_compiler, helion
@@ -207,6 +208,25 @@ def test_an_error_of_the_compiler_falls_back(
     torch.compiler.reset()
     with pytest.raises(Exception, match="planted"):
         compiled(softmax_and_sum)(x, x)
+
+
+def test_a_graph_whose_rewriting_fails_is_put_back(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ValueError("planted")
+
+    monkeypatch.setattr("helion_inductor.region_pass.sort_graph", broken)
+    x = torch.randn(4, 5, device=device)
+    torch.testing.assert_close(compiled(softmax_and_sum, on_error="fallback")(x, x), softmax_and_sum(x, x))
+    assert counters["helion"] == {"errors": 1}
+    torch.compiler.reset()
+    with pytest.raises(Exception, match="planted"):
+        compiled(softmax_and_sum)(x, x)
+
+
+def test_wrappers_call_regions_past_the_dispatcher(device: str) -> None:
+    x = torch.randn(4, 5, device=device)
+    _, (code,) = run_and_get_code(compiled(softmax_and_sum), x, x)
+    assert "torch.ops.helion_inductor.call_region('" in code and "run_region.default(" not in code
 
 
 def test_where_no_kernels_can_be_made_it_says_so_once(

@@ -100,12 +100,13 @@ class LoweredGraph:
 
 
 class LoopRefused(Exception):
-    """A node of the sub-graph is not loops: carries the node's name and the reason."""
+    """A node of the sub-graph is not loops: carries the node's name, the reason, and ``others`` that it holds for too."""
 
-    def __init__(self, node: str, reason: Unsupported) -> None:
+    def __init__(self, node: str, reason: Unsupported, others: Sequence[str] = ()) -> None:
         super().__init__(f"{node}: {reason.code}: {reason.detail}")
         self.node = node
         self.reason = reason
+        self.others = tuple(others)
 
 
 def has_loop_lowering(target: object) -> bool:

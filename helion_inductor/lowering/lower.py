@@ -8,12 +8,12 @@ from typing import Any
 
 import sympy
 import torch
-from torch import fx
 
 from ..errors import UnsupportedError
 from ..ir.index import ZERO, names_in, symbol
 from ..ir.simplify import Ranges, simplify
 from ..ir.tile_ir import Axis, Buffer, Const, Load, LoopNest, Size, Store, TileProgram, compute_dtype, indices
+from .components import Component
 from .from_loops import to_buffer, to_nest
 from .inductor_loops import Layout, LoopRefused, LoweredGraph, Output, lower_graph
 from .sizes import SizeNames
@@ -21,18 +21,16 @@ from .sizes import SizeNames
 UNKNOWN_SIZE = 8192  # the value of a size symbol that nothing was seen of while tracing; for choices only
 
 
-def lower_region(name: str, module: fx.GraphModule, example_inputs: Sequence[Any], fake_mode: Any, outputs: Sequence[str],
-                 output_layouts: Sequence[tuple[Sequence[Any], Sequence[Any]]],
-                 hints: Mapping[str, int]) -> tuple[TileProgram, dict[str, Any]]:  # fmt: skip
-    """The tile program of a sub-graph, and what those of its sizes stand for that are not symbols of the graph.
+def lower_component(name: str, component: Component, fake_mode: Any, hints: Mapping[str, int]) -> tuple[TileProgram, dict[str, Any]]:
+    """The tile program of a piece of a region, and what those of its sizes stand for that are not symbols of the graph.
 
-    ``outputs`` names its results; ``output_layouts`` gives the (shape, strides) in which each must be written; ``hints`` the
-    values of the graph's symbols seen while tracing.
+    ``hints`` gives the values of the graph's symbols seen while tracing.
 
     Raises:
         LoopRefused: naming a node that is not loops, or whose loops use something outside the IR.
     """
-    lowered = lower_graph(module, example_inputs, fake_mode)
+    outputs, output_layouts = tuple(component.outputs), component.layouts
+    lowered = lower_graph(component.module(), component.example_inputs(), fake_mode)
     layouts = [*lowered.inputs.values(), *(layout for layout, _ in lowered.made.values())]
     names = SizeNames(lowered.lower_bounds, lowered.least, [n for layout in layouts for n in layout.size])
     bound = _bind_outputs(lowered, outputs, output_layouts, names)

@@ -135,6 +135,7 @@ def partition(graph: fx.Graph, options: Options, refused: Mapping[str, Unsupport
     refusals: list[Refusal] = []
     wanted = set(devices)
     made = made_nodes(graph, options, refused)
+    known: dict[fx.Node, Unsupported | None] = {}
     for node in graph.nodes:
         sources = node.all_input_nodes
         if node.op != "call_function":
@@ -150,7 +151,7 @@ def partition(graph: fx.Graph, options: Options, refused: Mapping[str, Unsupport
         if node in made and options.regions == "auto":
             ready[node] = waits
             continue
-        reason = _reason(node, options, refused, wanted)
+        reason = _reason(node, options, refused, wanted, known)
         if reason is not None:
             ready[node] = waits
             if node.target is not operator.getitem:
@@ -175,14 +176,18 @@ def _needed_outside(node: fx.Node, level: Mapping[fx.Node, int], options: Option
     return options.regions == "all" and _escapes(node, set(level))
 
 
-def _reason(node: fx.Node, options: Options, refused: Mapping[str, Unsupported], devices: set[str]) -> Unsupported | None:
+def _reason(node: fx.Node, options: Options, refused: Mapping[str, Unsupported], devices: set[str],
+            known: dict[fx.Node, Unsupported | None]) -> Unsupported | None:  # fmt: skip
+    """Why a call stays out; a member of a tuple stays with the call that yields it, about which ``known`` remembers."""
     source = node.args[0] if node.target is operator.getitem else node
-    name = source.name if isinstance(source, fx.Node) else node.name
-    if name in refused:
-        return refused[name]
-    if node.name in refused:
-        return refused[node.name]
-    reason = unsupported(node, options)
+    if not isinstance(source, fx.Node):
+        return Unsupported("not-an-op", "getitem of a constant")
+    for name in (source.name, node.name):
+        if name in refused:
+            return refused[name]
+    if source not in known:
+        known[source] = unsupported(source, options)
+    reason = known[source]
     if reason is None and tensors_of(node)[0].device.type not in devices:
         return Unsupported("device", f"no kernels are made for {tensors_of(node)[0].device}")
     return reason

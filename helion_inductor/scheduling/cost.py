@@ -38,12 +38,12 @@ def program_bytes(program: TileProgram) -> int:
 def region_pays(program: TileProgram, schedules: Sequence[KernelSchedule], *, captured: bool) -> tuple[bool, str]:
     """Whether the region is predicted to beat Inductor, which launches about one kernel per fused nest.
 
-    It pays when sharing kernels saves enough launches of nests that are short beside a launch, and no nest runs on so few
-    programs that it would be slower than Inductor's split reductions. Where graphs are ``captured``, the host's time does not
-    count; elsewhere a region's call costs it about as much as three of Inductor's launches.
+    It pays when sharing kernels saves launches of nests that are short beside a launch, and no nest runs on so few programs that
+    it would be slower than Inductor's split reductions. A region's call costs the host about one of Inductor's launches; where
+    graphs are ``captured`` the host's time does not count, and a region of one nest is as good as Inductor's kernel.
     """
     saved = len(program.nests) - len(schedules)
-    if saved < (2 if captured else 4):
+    if saved < (0 if captured else 1):
         return False, f"saves {max(saved, 0)} launches of {len(program.nests)}"
     hints = program.hints()
     for nest in program.nests:

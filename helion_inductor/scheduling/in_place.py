@@ -2,7 +2,9 @@
 
 An output ``y`` that ends in ``copy_(x, y)`` can live in ``x``'s storage when no nest still needs the old ``x`` after ``y``'s
 element has been stored: every load of ``x`` is in an earlier nest, or in the storing nest at the very element it stores, in no
-later pass over it. What fails the test keeps its own storage, and the copy stays with the graph.
+later pass over it. Where a later nest reads ``x``, the storing nest is moved behind it if nothing stands in the way: another
+kernel at worst, where the copy would be one for each such output. What fails the test keeps its own storage, and the copy stays
+with the graph.
 """
 
 from __future__ import annotations
@@ -11,7 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..ir.body import effect_depth, flow
-from ..ir.tile_ir import Atomic, Buffer, Load, LoopNest, Store, TileProgram
+from ..ir.tile_ir import Atomic, Load, LoopNest, Store, TileProgram
+from .dependence import storage
 
 
 @dataclass(frozen=True)
@@ -29,28 +32,69 @@ class InPlaceDecision:
 
 def grant_in_place(program: TileProgram, wanted: Sequence[tuple[str, str]]) -> tuple[TileProgram, tuple[InPlaceDecision, ...]]:
     """``wanted`` pairs (output, input). Granted outputs alias their input, and loads of that input name the output."""
+    order = _Order(program)
     decisions = []
     for output, target in wanted:
-        reason = _obstacle(program, output, target)
+        reason = order.share(output, target)
         decisions.append(InPlaceDecision(output, target, reason is None, reason or ""))
-        if reason is None:
-            program = _merge(program, output, target)
-    return program, tuple(decisions)
+    return order.program(), tuple(decisions)
 
 
-def _obstacle(program: TileProgram, output: str, target: str) -> str | None:
-    buffers = program.by_name()
-    out, old = buffers[output], buffers[target]
-    if (out.dtype, out.shape, out.stride) != (old.dtype, old.shape, old.stride):
-        return "dtype, shape or strides differ"
-    if old.aliases is not None or any(b.aliases == target for b in program.buffers):
-        return "the input is overwritten twice"
-    storing = [k for k, n in enumerate(program.nests) if output in n.writes()]
-    if len(storing) != 1:
-        return "the output is written by several nests"
-    if any(target in n.reads() for n in program.nests[storing[0] + 1 :]):
-        return "the old value is read later"
-    return _same_element(program.nests[storing[0]], output, target)
+class _Order:
+    """The nests of a program in an order that changes, with who reads and writes what."""
+
+    def __init__(self, program: TileProgram) -> None:
+        self._program = program
+        self._buffers = dict(program.by_name())
+        self._nests = list(program.nests)
+        self._place = {n.name: k for k, n in enumerate(self._nests)}
+        self._storage = storage(program)
+        self._readers: dict[str, list[LoopNest]] = {}
+        self._writers: dict[str, list[LoopNest]] = {}
+        for nest in self._nests:
+            for users, buffers in ((self._readers, nest.reads()), (self._writers, nest.writes())):
+                for b in dict.fromkeys(self._storage[b] for b in buffers):
+                    users.setdefault(b, []).append(nest)
+
+    def program(self) -> TileProgram:
+        return replace(self._program, buffers=tuple(self._buffers.values()), nests=tuple(self._nests))
+
+    def share(self, output: str, target: str) -> str | None:
+        """Let ``output`` live in ``target``; the reason where that cannot be, and nothing changes."""
+        out, old = self._buffers[output], self._buffers[target]
+        if (out.dtype, out.shape, out.stride) != (old.dtype, old.shape, old.stride):
+            return "dtype, shape or strides differ"
+        if old.aliases is not None or out.aliases is not None or self._writers.get(target):
+            return "the input is overwritten twice"
+        writers = self._writers.get(output, [])
+        if len(writers) != 1:
+            return "the output is written by several nests"
+        readers = self._readers.get(target, [])
+        last = max((self._place[n.name] for n in readers), default=-1)
+        if last > self._place[writers[0].name] and not self._may_move(writers[0], last):
+            return "the old value is read later"
+        if (reason := _same_element(writers[0], output, target)) is not None:
+            return reason
+        if last > self._place[writers[0].name]:
+            self._move(writers[0], last)
+        self._buffers[output] = replace(out, aliases=target)
+        self._storage[output] = target
+        self._writers[target] = self._writers.pop(output)
+        self._readers[target] = [*readers, *self._readers.pop(output, [])]
+        return None
+
+    def _may_move(self, nest: LoopNest, last: int) -> bool:
+        """Whether no nest up to position ``last`` depends on ``nest``."""
+        reads, writes = ({self._storage[b] for b in names} for names in (nest.reads(), nest.writes()))
+        after = [n for b in writes for n in (*self._readers.get(b, ()), *self._writers.get(b, ()))]
+        after += [n for b in reads for n in self._writers.get(b, ())]
+        return not any(self._place[nest.name] < self._place[n.name] <= last for n in after)
+
+    def _move(self, nest: LoopNest, last: int) -> None:
+        first = self._place[nest.name]
+        self._nests.insert(last, self._nests.pop(first))
+        for k in range(first, last + 1):
+            self._place[self._nests[k].name] = k
 
 
 def _same_element(nest: LoopNest, output: str, target: str) -> str | None:
@@ -66,10 +110,3 @@ def _same_element(nest: LoopNest, output: str, target: str) -> str | None:
     if effect_depth(stores[0], known) < max(known.depth.values(), default=0):
         return "the input is read again in a later pass"
     return None
-
-
-def _merge(program: TileProgram, output: str, target: str) -> TileProgram:
-    def buffer(b: Buffer) -> Buffer:
-        return replace(b, aliases=target) if b.name == output else b
-
-    return replace(program, buffers=tuple(map(buffer, program.buffers)))

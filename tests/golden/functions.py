@@ -77,6 +77,40 @@ def dropout(x: torch.Tensor) -> torch.Tensor:
     return F.dropout(x, 0.25)
 
 
+def many_pointwise(*tensors: torch.Tensor) -> list[torch.Tensor]:
+    half = len(tensors) // 2
+    return [torch.tanh(x) * w + torch.sin(x) for x, w in zip(tensors[:half], tensors[half:])]
+
+
+def many_layer_norm_gelu(w: torch.Tensor, b: torch.Tensor, *xs: torch.Tensor) -> list[torch.Tensor]:
+    return [layer_norm_gelu_residual(x, w, b) for x in xs]
+
+
+def foreach(*tensors: torch.Tensor) -> list[torch.Tensor]:
+    half = len(tensors) // 2
+    xs, ys = list(tensors[:half]), list(tensors[half:])
+    return torch._foreach_sqrt(torch._foreach_abs(torch._foreach_add(torch._foreach_mul(xs, 0.5), ys)))
+
+
+def adamw_step(*tensors: torch.Tensor) -> None:
+    """Parameters, gradients, and first and second moments, a quarter each."""
+    n = len(tensors) // 4
+    p, g, m, v = (list(tensors[k * n : (k + 1) * n]) for k in range(4))
+    torch._foreach_lerp_(m, g, 0.1)
+    torch._foreach_mul_(v, 0.999)
+    torch._foreach_addcmul_(v, g, g, 0.001)
+    denominator = torch._foreach_sqrt(v)
+    torch._foreach_add_(denominator, 1e-8)
+    torch._foreach_mul_(p, 1 - 1e-5)
+    torch._foreach_addcdiv_(p, m, denominator, -1e-3)
+
+
+def towers(ids: torch.Tensor, w: torch.Tensor, b: torch.Tensor, *tables: torch.Tensor) -> torch.Tensor:
+    """ids: [batch, towers]; one embedding table for each tower."""
+    rows = [F.relu(layer_norm(F.embedding(ids[:, k], t), w, b)) for k, t in enumerate(tables)]
+    return torch.cat(rows, 1)
+
+
 @dataclass(frozen=True)
 class Golden:
     """``nests``: the loop nests that the function must come down to."""
@@ -97,6 +131,8 @@ class Golden:
 
 F32, BF16, I64 = torch.float32, torch.bfloat16, torch.int64
 _LOOPS = (((4000,), F32), ((64, 256), F32))
+_MIXED = tuple(((16 + 24 * (k % 7), 64 * (1 + k % 3)), F32) for k in range(20))
+_PARAMETERS = tuple((shape, F32) for shape in [(768, 96), (96,), (96, 96), (96,), (10, 96), (10,)] * 2)
 FUNCTIONS: dict[str, Golden] = {
     "softmax": Golden(softmax, (((512, 1000), F32),), 1),
     "softmax_dynamic": Golden(softmax, (((512, 1000), F32),), 1, dynamic=True),
@@ -115,6 +151,13 @@ FUNCTIONS: dict[str, Golden] = {
     "two_loops_interleaved": Golden(two_independent_loops, _LOOPS, 2, {"pid_type": "persistent_interleaved"}),
     "adamw": Golden(adamw, (((5000,), F32),) * 4, 1),
     "dropout": Golden(dropout, (((64, 100), F32),), 1),
+    "family_of_64": Golden(many_pointwise, (((64, 1024), F32),) * 128, 64),
+    "family_of_mixed_sizes": Golden(many_pointwise, _MIXED * 2, 20),
+    "family_of_two_sizes_dynamic": Golden(many_pointwise, (((64, 32), F32), ((8, 40), F32)) * 2, 2, dynamic=True),
+    "family_layer_norm_gelu": Golden(many_layer_norm_gelu, (((768,), BF16),) * 2 + tuple(((32 * k, 768), BF16) for k in range(1, 9)), 8),
+    "family_foreach": Golden(foreach, _MIXED * 2, 20),
+    "family_adamw": Golden(adamw_step, _PARAMETERS * 4, 12),
+    "family_towers": Golden(towers, (((512, 6), I64), ((64,), F32), ((64,), F32)) + tuple(((1000 + k, 64), F32) for k in range(6)), 7),
 }
 
 

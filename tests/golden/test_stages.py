@@ -66,6 +66,21 @@ def test_independent_loops_share_a_kernel(name: str) -> None:
     assert [len(p.tasks) for p in schedule.phases] == [2]
 
 
+@pytest.mark.parametrize(("name", "members", "select"), [
+    ("family_of_64", [[64]], "table"),
+    ("family_of_mixed_sizes", [[20]], "table"),
+    ("family_of_two_sizes_dynamic", [[2]], "arguments"),
+    ("family_layer_norm_gelu", [[8]], "arguments"),
+    ("family_foreach", [[20]], "table"),
+    ("family_adamw", [[10, 2]], "table"),
+    ("family_towers", [[6], [1]], "arguments"),
+])  # fmt: skip
+def test_loops_of_one_form_are_one_task(name: str, members: list[list[int]], select: str) -> None:
+    schedules = region(name).schedules
+    assert [[len(t.nests()) for t in s.tasks()] for s in schedules] == members
+    assert schedules[0].tasks()[0].select == select
+
+
 def test_updates_are_in_place() -> None:
     compiled = region("adamw")
     assert [d.granted for d in compiled.in_place] == [True] * 3
@@ -76,7 +91,7 @@ def test_seeds_stay_with_the_graph() -> None:
     assert [r.code for r in report("dropout").refusals] == ["no-lowering"]
 
 
-@pytest.mark.parametrize("name", ["softmax_dynamic", "scatter_add", "two_loops_blocked", "adamw"])
+@pytest.mark.parametrize("name", ["softmax_dynamic", "scatter_add", "two_loops_blocked", "adamw", "family_adamw", "family_of_two_sizes_dynamic"])
 def test_printed_stages_read_back_and_generate_the_same_module(name: str) -> None:
     compiled = region(name)
     assert parse_program(str(compiled.lowered)) == compiled.lowered

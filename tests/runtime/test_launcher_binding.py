@@ -178,6 +178,40 @@ def test_the_first_launch_compiles_and_the_second_is_bound(machine: _Machine) ->
     assert machine.made[0].calls == [(7, 2, 1, 70, 4321, (4, 1, 0), None, None, None, y.data_ptr(), 50, 0.25, True, 64)]
 
 
+def _tensors(x, y, WIDE: tl.constexpr = False):
+    pass
+
+
+def test_with_fixed_dtypes_the_same_launch_checks_little(machine: _Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine.kernel = triton.JITFunction(_tensors)
+    machine.kernel.run = machine._jit
+    launch = Launcher(machine.kernel, fixed_dtypes=True)
+    x, y, odd = _tensor(8), _tensor(64), _tensor(64)[1:]
+    launch((5,), x, y)
+    monkeypatch.setattr(launcher_module, "_specialise", None)  # what follows does not come that far
+    launch((5,), y, x)
+    assert machine.made[0].calls == [(5, 1, 1, 70, 4321, (4, 1, 0), None, None, None, y.data_ptr(), x.data_ptr(), False)]
+    with pytest.raises(TypeError, match="NoneType"):
+        launch((6,), x, y)
+    with pytest.raises(TypeError, match="NoneType"):
+        launch((5,), x, odd)
+    with pytest.raises(TypeError, match="NoneType"):
+        launch((5,), x, y, WIDE=True)
+    machine.current = 1
+    with pytest.raises(TypeError, match="NoneType"):
+        launch((5,), x, y)
+
+
+def test_a_launch_that_starts_unaligned_is_right_when_aligned(machine: _Machine) -> None:
+    machine.kernel = triton.JITFunction(_tensors)
+    machine.kernel.run = machine._jit
+    launch = Launcher(machine.kernel, fixed_dtypes=True)
+    x, odd = _tensor(64), _tensor(64)[1:]
+    for tensors in ((x, odd), (x, x), (x, odd), (odd, x)):
+        launch((5,), *tensors)
+    assert len(machine.jit_calls) == 3 and [len(c.calls) for c in machine.made] == [1, 0, 0]
+
+
 def test_another_specialisation_compiles_again(machine: _Machine) -> None:
     launch = Launcher(machine.kernel)
     x = _tensor(64)

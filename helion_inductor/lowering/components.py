@@ -1,0 +1,200 @@
+"""A region's graph in pieces that have nothing to do with one another, so that equal pieces are compiled once.
+
+An optimizer step over three hundred parameters is three hundred small graphs side by side, of which few differ. Calls belong to
+one piece when one reads the other's result, or when both read a tensor of more than one element (there may then be a pass over
+memory to save). What is made from nothing, or from single elements, is cloned into every piece that reads it.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+from .families import family
+
+_NUMBERING = re.compile(r"(_\d+)+$")
+_CLONED = ("view", "creation")
+
+
+@dataclass(frozen=True)
+class Component:
+    """One piece: a graph with canonical names (``x0``, ... for what it is given, ``y0``, ... for its results), and the module
+    that holds the attributes it reads, if any.
+
+    ``inputs`` and ``outputs`` map those names to the region's, ``calls`` the names of its calls to the calls they are clones of;
+    ``structure`` is equal for pieces that compile to the same program.
+    """
+
+    graph: fx.Graph
+    owner: fx.GraphModule
+    inputs: Mapping[str, str]
+    outputs: Mapping[str, str]
+    layouts: tuple[tuple[Sequence[Any], Sequence[Any]], ...]
+    calls: Mapping[str, str]
+    structure: str
+
+    def module(self) -> fx.GraphModule:
+        return fx.GraphModule(self.owner, self.graph)
+
+    def example_inputs(self) -> list[Any]:
+        return [p.meta["val"] for p in self.graph.find_nodes(op="placeholder")]
+
+
+def described(value: Any) -> str:
+    """A node's value as far as it matters to the compiler: dtype, shape and strides."""
+    if isinstance(value, (tuple, list)):
+        return ", ".join(map(described, value))
+    return f"{value.dtype}{tuple(value.shape)}{value.stride()}" if isinstance(value, torch.Tensor) else str(value)
+
+
+def structure_of(graph: fx.Graph) -> str:
+    """Text that is equal for graphs of equal calls on equal values."""
+    return "\n".join([str(graph), *(f"{n.name}: {described(n.meta.get('val'))}" for n in graph.nodes)])
+
+
+def components(module: fx.GraphModule, outputs: Sequence[str],
+               layouts: Sequence[tuple[Sequence[Any], Sequence[Any]]]) -> list[Component]:  # fmt: skip
+    """The pieces of a region's graph, whose results are called ``outputs`` and laid out as ``layouts`` say."""
+    graph, origin = apart(module.graph)
+    results: tuple[fx.Node, ...] = graph.output_node().args[0]  # type: ignore[assignment]
+    named: dict[fx.Node, list[int]] = {}
+    for position, node in enumerate(results):
+        named.setdefault(node, []).append(position)
+    pieces: dict[fx.Node, list[fx.Node]] = {}
+    for node, root in _roots(graph, frozenset(results)).items():
+        pieces.setdefault(root, []).append(node)
+    wanted = [calls for calls in pieces.values() if any(c in named for c in calls)]
+    if len(wanted) > 1:
+        return [_component(module, calls, named, outputs, layouts, origin) for calls in wanted]
+    own = {n: n for n in outputs}
+    given = {n.name: n.name for n in module.graph.find_nodes(op="placeholder")}
+    return [Component(module.graph, module, given, own, tuple(layouts), {}, structure_of(module.graph))]
+
+
+def apart(graph: fx.Graph) -> tuple[fx.Graph, dict[fx.Node, str]]:
+    """The same calls in a new graph, where a ``_foreach_`` op over n tensors is n such ops over one; and the call that each
+    node of the new graph comes from."""
+    result = fx.Graph()
+    made: dict[fx.Node, fx.Node] = {}
+    origin: dict[fx.Node, str] = {}
+    single: dict[fx.Node, list[fx.Node]] = {}
+    for node in graph.nodes:
+        source = node.args[0] if node.target is operator.getitem else None
+        if _is_foreach(node) and all(u.target is operator.getitem for u in node.users):
+            single[node] = [_one_of(result, node, k, made) for k in range(len(node.meta["val"]))]
+            origin |= dict.fromkeys(single[node], node.name)
+        elif source in single:
+            made[node] = result.call_function(operator.getitem, (single[source][node.args[1]], 0))
+            made[node].meta = node.meta
+            origin[made[node]] = node.name
+        else:
+            made[node] = result.node_copy(node, made.__getitem__)
+            origin[made[node]] = node.name
+    return result, origin
+
+
+def _is_foreach(node: fx.Node) -> bool:
+    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.name.startswith("aten::_foreach_")
+
+
+def _one_of(graph: fx.Graph, node: fx.Node, position: int, made: Mapping[fx.Node, fx.Node]) -> fx.Node:
+    """The op for one of its tensors: every list among the arguments of such an op has an entry for each tensor."""
+
+    def own(argument: Any) -> Any:
+        return [argument[position]] if isinstance(argument, (list, tuple)) else argument
+
+    args, kwargs = tuple(map(own, node.args)), {k: own(v) for k, v in node.kwargs.items()}
+    one = graph.create_node(node.op, node.target, *fx.node.map_arg((args, kwargs), made.__getitem__), name=node.name)
+    one.meta = {**node.meta, "val": [node.meta["val"][position]]}
+    return one
+
+
+def _roots(graph: fx.Graph, results: frozenset[fx.Node]) -> dict[fx.Node, fx.Node]:
+    """Every call that is not to be cloned -> a node that stands for its piece."""
+    parent: dict[fx.Node, fx.Node] = {}
+
+    def find(node: fx.Node) -> fx.Node:
+        while parent[node] is not node:
+            parent[node] = parent[parent[node]]
+            node = parent[node]
+        return node
+
+    cloned: set[fx.Node] = set()
+    for node in graph.nodes:
+        if node.op == "placeholder":
+            if _elements(node) != 1:
+                parent[node] = node
+            else:
+                cloned.add(node)
+        elif node.op == "call_function" and node not in results and _is_cloned(node, cloned):
+            cloned.add(node)
+        elif node.op == "call_function":
+            parent[node] = node
+            for source in node.all_input_nodes:
+                if source not in cloned:
+                    parent[find(source)] = find(node)
+    return {n: find(n) for n in parent if n.op == "call_function"}
+
+
+def _elements(node: fx.Node) -> Any:
+    """Elements of a node's tensor; 1 for a number."""
+    value = node.meta["val"]
+    return value.numel() if isinstance(value, torch.Tensor) else 1
+
+
+def _is_cloned(node: fx.Node, cloned: set[fx.Node]) -> bool:
+    if not all(s in cloned for s in node.all_input_nodes):
+        return False
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and (family(node.target) in _CLONED or (isinstance(value.numel(), int) and value.numel() == 1))
+
+
+def _component(module: fx.GraphModule, calls: Sequence[fx.Node], named: Mapping[fx.Node, list[int]], outputs: Sequence[str],
+               layouts: Sequence[tuple[Sequence[Any], Sequence[Any]]], origin: Mapping[fx.Node, str]) -> Component:  # fmt: skip
+    graph = fx.Graph()
+    made: dict[fx.Node, fx.Node] = {}
+    given = list(dict.fromkeys(p for call in calls for p in _placeholders(call, set())))
+    inputs: dict[str, str] = {}
+    for position, source in enumerate(sorted(given, key=lambda p: isinstance(p.meta["val"], torch.SymInt))):
+        made[source] = graph.placeholder(f"x{position}")
+        made[source].meta = source.meta
+        inputs[f"x{position}"] = source.name
+
+    def clone(node: fx.Node) -> fx.Node:
+        if node not in made:
+            args, kwargs = fx.node.map_arg((node.args, node.kwargs), clone)
+            made[node] = graph.create_node(node.op, node.target, args, kwargs, name=_NUMBERING.sub("", node.name))
+            made[node].meta = node.meta
+        return made[node]
+
+    for call in calls:
+        clone(call)
+    positions = [(made[call], p) for call in calls for p in named.get(call, ())]
+    graph.output(tuple(node for node, _ in positions))
+    chosen = {f"y{k}": outputs[p] for k, (_, p) in enumerate(positions)}
+    mine = tuple(layouts[p] for _, p in positions)
+    names = {copy.name: origin[node] for node, copy in made.items() if copy.op != "placeholder"}
+    structure = f"{structure_of(graph)}\n{[(described_sizes(shape), described_sizes(stride)) for shape, stride in mine]}"
+    return Component(graph, module, inputs, chosen, mine, names, structure)
+
+
+def described_sizes(sizes: Sequence[Any]) -> str:
+    return ", ".join(map(str, sizes))
+
+
+def _placeholders(node: fx.Node, seen: set[fx.Node]) -> Iterator[fx.Node]:
+    """Placeholders that ``node`` reads, in the order of its arguments."""
+    for source in node.all_input_nodes:
+        if source in seen:
+            continue
+        seen.add(source)
+        if source.op == "placeholder":
+            yield source
+        else:
+            yield from _placeholders(source, seen)

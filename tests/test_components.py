@@ -1,0 +1,114 @@
+"""Regions in pieces: equal ones compile once, all of them run, and what they share does not hold them together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch._dynamo.utils import counters
+
+import helion_inductor
+from helion_inductor import pipeline
+from helion_inductor.lowering.components import Component
+
+
+@pytest.fixture
+def lowered(monkeypatch: pytest.MonkeyPatch) -> list[Component]:
+    """The pieces that were lowered, one of each kind."""
+    seen: list[Component] = []
+    real = pipeline.lower_component
+
+    def spy(name: str, component: Component, *args: Any) -> Any:
+        seen.append(component)
+        return real(name, component, *args)
+
+    monkeypatch.setattr(pipeline, "lower_component", spy)
+    return seen
+
+
+def _agrees(fn: Callable[..., Any], *args: Any, **settings: Any) -> None:
+    options = {"regions": "all", "on_error": "raise", "inductor": {"force_disable_caches": True}}
+    result = torch.compile(fn, backend="helion", options=options, **settings)(*args)
+    torch.testing.assert_close(result, fn(*args))
+
+
+def test_equal_pieces_are_lowered_once(device: str, lowered: list[Component]) -> None:
+    xs = [torch.randn(5 + k % 2, 7, device=device) for k in range(8)]
+    _agrees(lambda xs: [(x.sin() + x.sum(1, keepdim=True)).softmax(-1) for x in xs], xs)
+    assert len(lowered) == 2
+
+
+def test_a_foreach_op_is_as_many_pieces_as_tensors(device: str, lowered: list[Component]) -> None:
+    xs, ys = ([torch.randn(3 + k % 3, device=device) for k in range(9)] for _ in range(2))
+    _agrees(lambda xs, ys: torch._foreach_addcmul(xs, ys, torch._foreach_exp(ys), 0.5), xs, ys)
+    assert len(lowered) == 3
+    _agrees(lambda xs: torch._foreach_mul(xs, [1.0 + k for k in range(9)]), xs)
+
+
+def test_a_tensor_read_by_two_holds_them_together_and_a_number_does_not(device: str, lowered: list[Component]) -> None:
+    x, y, scale = torch.randn(6, 5, device=device), torch.randn(6, 5, device=device), torch.tensor(2.0, device=device)
+    _agrees(lambda x: (x.sum(), x.amax(1)), x)
+    assert len(lowered) == 1
+    lowered.clear()
+    _agrees(lambda x, y, s: (x * (s + 1), (y * (s + 1)).sum()), x, y, scale)
+    assert len(lowered) == 2
+
+
+def test_what_is_refused_in_one_piece_is_refused_in_its_likes(device: str, lowered: list[Component]) -> None:
+    xs = [torch.randn(9000, device=device) for _ in range(4)]
+
+    def fn(xs: list[torch.Tensor]) -> list[torch.Tensor]:
+        return [(x * 2).cumsum(0) + 1 for x in xs]
+
+    report = helion_inductor.explain(fn, xs, options={"regions": "all"})
+    assert sum(r.code == "scan-length" for r in report.refusals) == 4
+    tries = sum(any("cumsum" in n.name for n in c.graph.nodes) for c in lowered)
+    assert tries == 1
+    _agrees(fn, xs)
+
+
+def test_sizes_of_several_pieces_keep_apart(device: str) -> None:
+    def fn(xs: list[torch.Tensor]) -> list[torch.Tensor]:
+        return [torch.nn.functional.max_pool1d(x, 3, 2, 1).relu() + 1 for x in xs]
+
+    options = {"regions": "all", "on_error": "raise"}
+    compiled = torch.compile(fn, backend="helion", options=options, dynamic=True)
+    for shift in (0, 5):
+        xs = [torch.randn(2, 3, 11 + shift, device=device), torch.randn(2, 4, 19 + 2 * shift, device=device)]
+        for got, wanted in zip(compiled(xs), fn(xs), strict=True):
+            torch.testing.assert_close(got, wanted)
+    assert counters["helion"]["regions"] and not counters["helion"]["errors"]
+
+
+def test_an_input_that_later_loops_read_is_overwritten_by_the_last(device: str) -> None:
+    """The counter is read by the other loop, and still updated without a copy of it."""
+
+    def fn(x: torch.Tensor, step: torch.Tensor) -> None:
+        step.add_(1)
+        x.mul_(step)
+
+    x, step = torch.randn(40, device=device), torch.tensor(3.0, device=device)
+    expected = x * 4
+    report = helion_inductor.explain(fn, x.clone(), step.clone(), options={"regions": "all"})
+    (graph,) = report.graphs
+    assert [d.granted for d in graph.regions[0].compiled.in_place] == [True, True]
+    assert not report.refusals
+    torch.compile(fn, backend="helion", options={"regions": "all", "on_error": "raise"})(x, step)
+    torch.testing.assert_close(x, expected)
+    assert step.item() == 4
+
+
+def test_an_input_that_was_read_before_the_region_is_overwritten(device: str) -> None:
+    """As in clipping: the factor comes from a call that stays outside and reads the gradients first."""
+
+    def fn(x: torch.Tensor, w: torch.Tensor) -> None:
+        x.mul_((x @ w).sum() + 1)
+
+    x, w = torch.randn(5, 6, device=device), torch.randn(6, 4, device=device)
+    expected = x * ((x @ w).sum() + 1)
+    report = helion_inductor.explain(fn, x.clone(), w, options={"regions": "all"})
+    assert any(d.granted for g in report.graphs for r in g.regions for d in r.compiled.in_place)
+    torch.compile(fn, backend="helion", options={"regions": "all", "on_error": "raise"})(x, w)
+    torch.testing.assert_close(x, expected)
