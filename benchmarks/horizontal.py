@@ -1,33 +1,32 @@
 """Many independent loops on one GPU: how well kernels are shared, beside eager, Inductor and its combo kernels.
 
-    python benchmarks/horizontal.py [--cases NAME ...] [--out FILE] [--budget-s 140] [--dry]
+    python benchmarks/horizontal.py [--only ROW ...] [--out FILE] [--budget SECONDS]
 
-gpu us: replay of a CUDA graph of one call, with a cold L2 cache; host us: wall time per call of back-to-back calls. The error
-is the largest over the outputs of the norm of the difference from a float64 run, over that run's norm.
+gpu_us: replay of a CUDA graph of one call, recorded by hand, with a cold L2 cache. stream_us: calls (under reduce-overhead) or
+replays (else) back to back, between events. host_us: wall time of a call among back-to-back calls. The error is the largest
+over the outputs of the norm of the difference from a float64 run, over that run's norm.
 """
 
 from __future__ import annotations
 
-import argparse
-import os
-import statistics
 import sys
-import tempfile
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-if "--dry" in sys.argv:
-    os.environ["TRITON_INTERPRET"] = "1"  # before anything imports triton
+if not __package__:
+    sys.path[0] = str(Path(__file__).resolve().parents[1])  # the repository, in place of this folder
 
-import torch  # noqa: E402
-import torch.nn.functional as F  # noqa: E402
-from torch import Tensor  # noqa: E402
+import torch
+import torch.nn.functional as F
+from torch import Tensor
 
-from benchmarks import timing  # noqa: E402
+from benchmarks import harness, measuring
+from benchmarks.measuring import Bench, Subject, Trial
+from benchmarks.peers import USUAL, Peer, compiled
+
+Make = Callable[[str], tuple[Any, ...]]
 
 
 def pointwise(xs: Sequence[Tensor], ws: Sequence[Tensor]) -> list[Tensor]:
@@ -38,154 +37,119 @@ def normalised(xs: Sequence[Tensor], ws: Sequence[Tensor]) -> list[Tensor]:
     return [F.gelu(F.layer_norm(x, (x.shape[-1],)) * w) + x for x, w in zip(xs, ws, strict=True)]
 
 
+def towers(tables: Sequence[Tensor], ids: Sequence[Tensor], ws: Sequence[Tensor], bs: Sequence[Tensor]) -> list[Tensor]:
+    """One embedding with layer norm and relu for each categorical feature, joined; as recommender models begin."""
+    rows = [F.embedding(i, t) for i, t in zip(ids, tables, strict=True)]
+    return [torch.cat([F.relu(F.layer_norm(r, (r.shape[-1],), w, b)) for r, w, b in zip(rows, ws, bs, strict=True)], 1)]
+
+
+def _rms_norm(x: Tensor, w: Tensor) -> Tensor:
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    return w * (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + 1e-6)).to(x.dtype)
+
+
+def _rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    half = x.shape[-1] // 2
+    return x * cos + torch.cat([-x[..., half:], x[..., :half]], -1) * sin
+
+
+def norm_and_rope(q: Tensor, k: Tensor, wq: Tensor, wk: Tensor, cos: Tensor, sin: Tensor) -> list[Tensor]:
+    """What a Qwen3 layer does to queries and keys between projection and attention. q, k: [1, tokens, heads, head_dim]."""
+    cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
+    return [_rotated(_rms_norm(x, w).transpose(1, 2), cos, sin) for x, w in ((q, wq), (k, wk))]
+
+
+def _pairs(shapes: Sequence[tuple[int, int]], dtype: torch.dtype = torch.float32) -> Make:
+    def make(device: str) -> tuple[Any, ...]:
+        xs = [torch.randn(s, device=device, dtype=dtype) for s in shapes]
+        return xs, [torch.randn(s[-1], device=device, dtype=dtype) for s in shapes]
+
+    return make
+
+
+def _tower_data(count: int, batch: int, entries: int, width: int) -> Make:
+    def make(device: str) -> tuple[Any, ...]:
+        sizes = [entries * (1 + i % 4) for i in range(count)]
+        tables = [torch.randn(n, width, device=device) for n in sizes]
+        ids = [torch.randint(0, n, (batch,), device=device) for n in sizes]
+        ws, bs = ([torch.randn(width, device=device) for _ in sizes] for _ in range(2))
+        return tables, ids, ws, bs
+
+    return make
+
+
+def _rope_data(tokens: int, heads: tuple[int, int] = (16, 8), width: int = 128, dtype: torch.dtype = torch.bfloat16) -> Make:
+    def make(device: str) -> tuple[Any, ...]:
+        q, k = (torch.randn(1, tokens, h, width, device=device, dtype=dtype) for h in heads)
+        wq, wk = (torch.rand(width, device=device, dtype=dtype) + 0.5 for _ in range(2))
+        frequencies = 1e6 ** -(torch.arange(0, width, 2, device=device) / width)
+        angles = torch.arange(tokens, device=device)[None, :, None] * torch.cat([frequencies, frequencies])
+        return q, k, wq, wk, angles.cos().to(dtype), angles.sin().to(dtype)
+
+    return make
+
+
 @dataclass(frozen=True)
 class Case:
-    fn: Callable[[Sequence[Tensor], Sequence[Tensor]], list[Tensor]]
-    shapes: tuple[tuple[int, int], ...]
+    """``fn(*make(device))`` gives a list of tensors; ``tiny`` replaces ``make`` in smoke runs."""
+
+    title: str
+    fn: Callable[..., list[Tensor]]
+    make: Make
+    tiny: Make
     dtype: torch.dtype = torch.float32
 
-    def data(self, device: str) -> tuple[list[Tensor], list[Tensor]]:
+    def measure(self, bench: Bench) -> None:
         torch.manual_seed(0)
-        xs = [torch.randn(s, device=device, dtype=self.dtype) for s in self.shapes]
-        return xs, [torch.randn(s[-1], device=device, dtype=self.dtype) for s in self.shapes]
+        data = (self.tiny if bench.smoke else self.make)(bench.device)
+        with torch.no_grad():
+            exact = self.fn(*widened(data))
+
+        def start(peer: Peer) -> Trial:
+            fn = compiled(self.fn, peer, bench.device)
+
+            def error() -> float:
+                for _ in range(2):  # the second call under reduce-overhead records, the third replays
+                    fn(*data)
+                return measuring.largest_error(fn(*data), exact)
+
+            return Trial(lambda: fn(*data), error)
+
+        measuring.measure(bench, Subject(start, self.dtype))
 
 
+def widened(value: Any) -> Any:
+    """Tensors of floating point in float64, in whatever lists and tuples they stand."""
+    if isinstance(value, Tensor):
+        return value.double() if value.is_floating_point() else value
+    return type(value)(widened(v) for v in value)
+
+
+BF16 = torch.bfloat16
+SMALL, SMALL_MIXED = _pairs(((4, 16),) * 3), _pairs(((4, 16), (3, 20), (2, 7)))
 CASES = {
-    "pointwise 64x[64,1024]": Case(pointwise, ((64, 1024),) * 64),
-    "pointwise 64 mixed": Case(pointwise, tuple((16 + 7 * i, 256 + 64 * (i % 9)) for i in range(64))),
-    "ln-gelu 32x[256,1024]": Case(normalised, ((256, 1024),) * 32),
-    "ln-gelu 32 mixed": Case(normalised, tuple((32 + 5 * i, 128 * (1 + i % 8)) for i in range(32))),
-    "ln-gelu 8x[8192,4096] bf16": Case(normalised, ((8192, 4096),) * 8, torch.bfloat16),
-}
-TINY = {"pointwise 3 mixed": Case(pointwise, ((4, 16), (3, 20), (2, 7))), "ln-gelu 2": Case(normalised, ((4, 16),) * 2)}
-
-
-def _ours(**options: Any) -> dict[str, Any]:
-    return {"backend": "helion", "options": {"on_error": "raise", **options}}
-
-
-# In the order of interest: what does not fit into the time is left out at the end.
-VARIANTS: dict[str, dict[str, Any] | None] = {
-    "eager": None,
-    "inductor": {},
-    "helion-auto": _ours(regions="auto"),
-    "helion-all flat": _ours(regions="all", pid_type="flat"),
-    "combo": {"options": timing.COMBO},
-    "helion-all blocked": _ours(regions="all", pid_type="persistent_blocked"),
-    "helion-all interleaved": _ours(regions="all", pid_type="persistent_interleaved"),
-}
-DRY = [name for name in VARIANTS if name == "eager" or name.startswith("helion-all")]
-
-
-def host_us(call: Callable[[], Any], calls: int) -> float:
-    for _ in range(3):
-        call()
-    timing.synchronize()
-    start = time.perf_counter()
-    for _ in range(calls):
-        call()
-    timing.synchronize()
-    return (time.perf_counter() - start) / calls * 1e6
-
-
-def run_case(name: str, case: Case, dry: bool, end: float) -> dict[str, dict[str, Any]]:
-    """Rows by variant; ``end`` in time.monotonic()'s seconds, past which no further variant is compiled."""
-    device = "cpu" if dry else "cuda"
-    xs, ws = case.data(device)
-    exact = case.fn([x.double() for x in xs], [w.double() for w in ws])
-    rows: dict[str, dict[str, Any]] = {}
-    calls: dict[str, Callable[[], Any]] = {}
-    replays: dict[str, Callable[[], Any]] = {}
-    for variant in DRY if dry else VARIANTS:
-        if time.monotonic() > end and variant != "eager":
-            rows[variant] = {"error": "left out: no time left"}
-            continue
-        try:
-            rows[variant], calls[variant] = _prepare(case, VARIANTS[variant], xs, ws, exact)
-            if not dry:
-                replays[variant] = timing.graph_replay(calls[variant])
-        except Exception as error:  # a benchmark goes on with the other variants, and shows what this one said
-            rows[variant] = {"error": timing.describe_error(error)}
-            print(f"{name:28s} {variant:24s} {rows[variant]['error'][:200]}", flush=True)
-    del exact
-    _measure(rows, calls, replays, dry)
-    for variant in calls:
-        print(f"{name:28s} {variant:24s} {_short(rows[variant])}", flush=True)
-    return rows
-
-
-def _prepare(case: Case, settings: dict[str, Any] | None, xs: list[Tensor], ws: list[Tensor],
-             exact: list[Tensor]) -> tuple[dict[str, Any], Callable[[], Any]]:  # fmt: skip
-    fn = case.fn if settings is None else torch.compile(case.fn, dynamic=False, **settings)
-    outputs, facts = timing.first_call(lambda: fn(xs, ws))
-    error = max(timing.relative_error(a, e) for a, e in zip(outputs, exact, strict=True))
-    return {"error_norm": error, **(facts if settings is not None else {})}, lambda: fn(xs, ws)
-
-
-def _measure(rows: dict[str, Any], calls: dict[str, Callable[[], Any]], replays: dict[str, Callable[[], Any]], dry: bool) -> None:
-    gpu: dict[str, list[float]] = {v: [] for v in replays}
-    host: dict[str, list[float]] = {v: [] for v in calls}
-    for _ in range(1 if dry else 3):  # in turn, so that drift meets all alike
-        for variant, call in calls.items():
-            host[variant].append(host_us(call, 2 if dry else 30))
-            if variant in replays:
-                from triton.testing import do_bench
-
-                gpu[variant].append(do_bench(replays[variant], warmup=5, rep=40, return_mode="median") * 1e3)
-    for variant, times in host.items():
-        rows[variant]["host_us"] = round(statistics.median(times), 1)
-        if gpu.get(variant):
-            rows[variant]["gpu_us"] = round(statistics.median(gpu[variant]), 2)
-
-
-def _short(row: dict[str, Any]) -> str:
-    counted = " ".join(f"{k} {row[k]}" for k in timing.COUNTED if k in row)
-    times = f"gpu {row.get('gpu_us', float('nan')):8.1f} us  host {row['host_us']:8.0f} us"
-    seconds = f"compile {row['compile_s']:5.1f} s" if "compile_s" in row else " " * 15
-    return f"{times}  {seconds}  error {row['error_norm']:.1e}  {counted}"
-
-
-def summarise(results: dict[str, dict[str, Any]]) -> str:
-    rows = []
-    for name, found in results.items():
-        best = min((found[v]["gpu_us"] for v in ("inductor", "combo") if "gpu_us" in found.get(v, {})), default=None)
-        for variant, row in found.items():
-            compared = timing.ratio(row.get("gpu_us"), best) if variant.startswith("helion") else None
-            rows.append([name, variant, row.get("gpu_us"), compared, row.get("host_us"), row.get("compile_s"), row.get("regions"),
-                         row.get("kernels"), row.get("error_norm")])  # fmt: skip
-    head = ("case", "variant", "gpu us", "/best", "host us", "compile s", "regions", "kernels", "error norm")
-    return timing.table(head, rows) + "\n\n/best: gpu time over the better of inductor and combo"
-
-
-def main() -> int:
-    start = time.monotonic()
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cases", nargs="+", choices=list(CASES))
-    parser.add_argument("--out", type=Path, help="result file (default benchmarks/results/horizontal_<gpu>.json)")
-    parser.add_argument("--budget-s", type=float, default=140, help="seconds for everything")
-    parser.add_argument("--dry", action="store_true", help="run the flow on the CPU with tiny sizes, in Triton's interpreter")
-    chosen = parser.parse_args()
-    if not chosen.dry and not torch.cuda.is_available():
-        print(timing.NO_GPU, file=sys.stderr)
-        return 2
-    import helion_inductor.backend  # noqa: F401  (registers the backend where the package is not installed)
-
-    cases = TINY if chosen.dry else {n: CASES[n] for n in chosen.cases or CASES}
-    out = chosen.out or timing.RESULTS / f"horizontal_{'dry' if chosen.dry else timing.device_slug()}.json"
-    content: dict[str, Any] = {"surroundings": timing.surroundings(), "cases": {}}
-    with tempfile.TemporaryDirectory(prefix="helion-bench-", ignore_cleanup_errors=True) as caches, torch.no_grad():
-        os.environ["TORCHINDUCTOR_CACHE_DIR"], os.environ["TRITON_CACHE_DIR"] = caches, os.path.join(caches, "triton")
-        if not chosen.dry:
-            torch.compile(lambda x: x.sin() + 1)(torch.zeros(8, device="cuda"))  # workers and libraries, before any clock runs
-        for number, (name, case) in enumerate(cases.items()):
-            torch.compiler.reset()
-            left = start + chosen.budget_s - time.monotonic()
-            share = left / (len(cases) - number) - 6  # a case that compiles past its share still has to be timed
-            content["cases"][name] = run_case(name, case, chosen.dry, time.monotonic() + share)
-            timing.save(out, content)
-    print(f"\n{summarise(content['cases'])}\n{out}")
-    return 1 if any("error" in row for rows in content["cases"].values() for row in rows.values()) else 0
-
+    "pointwise-64": Case("64 x [64, 1024], tanh(x) * w + sin(x)", pointwise, _pairs(((64, 1024),) * 64), SMALL),
+    "pointwise-64-mixed": Case(
+        "64 of mixed sizes, the same", pointwise, _pairs([(16 + 7 * i, 256 + 64 * (i % 9)) for i in range(64)]), SMALL_MIXED
+    ),
+    "norm-32": Case("32 x [256, 1024], layer norm, gelu, residual", normalised, _pairs(((256, 1024),) * 32), SMALL),
+    "norm-32-mixed": Case(
+        "32 of mixed sizes, the same", normalised, _pairs([(32 + 5 * i, 128 * (1 + i % 8)) for i in range(32)]), SMALL_MIXED
+    ),
+    "norm-8-large": Case(
+        "8 x [8192, 4096] bf16, the same", normalised, _pairs(((8192, 4096),) * 8, BF16), _pairs(((9, 32),) * 2, BF16), BF16
+    ),
+    "towers-26": Case("26 x (embedding, layer norm, relu), batch 512", towers, _tower_data(26, 512, 10_000, 128),
+                      _tower_data(2, 5, 7, 16)),
+    "qwen3-rope-1": Case("Qwen3 norms of q and k with rope, 1 token", norm_and_rope, _rope_data(1), _rope_data(1, (2, 1), 16), BF16),
+    "qwen3-rope-4096": Case(
+        "Qwen3 norms of q and k with rope, 4096 tokens", norm_and_rope, _rope_data(4096), _rope_data(3, (2, 1), 16), BF16
+    ),
+}  # fmt: skip
+PID_TYPES = ("helion-flat", "helion-blocked", "helion-interleaved", "helion-all-ro")
+SUITE = harness.Suite(
+    "horizontal", __doc__ or "", {n: harness.Row(c.title, (*USUAL,), c.measure, PID_TYPES) for n, c in CASES.items()}
+)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(harness.main(SUITE))

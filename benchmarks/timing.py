@@ -1,49 +1,31 @@
-"""What the benchmarks share: error norms, interleaved timing, compile seconds with counters, tables, result files."""
+"""Clocks and error norms that the benchmarks share. All times are microseconds.
+
+A clock runs one call a number of times and returns the times of one round. ``interleaved`` goes round all peers again and
+again, so that drift of the machine meets all alike; ``figure`` condenses what it returns.
+"""
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import platform
-import re
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
-RESULTS = Path(__file__).resolve().parent / "results"
-COMBO = {"combo_kernels": True, "combo_kernel_per_subkernel_blocks": True}
+Call = Callable[[], Any]
+Clock = Callable[[Call], list[float]]
+
 COUNTED = ("graphs", "regions", "regions_left", "kernels", "errors")
-VARIABLE = "HELION_INDUCTOR_OPTIONS"
-NO_GPU = "no CUDA device here: these benchmarks measure a GPU (--dry runs the flow on the CPU with tiny sizes)"
+WORSE = 1.5
+"""An error this many times eager's own is too large."""
+SLACK = {torch.float64: 1e-12, torch.float32: 1e-6, torch.bfloat16: 5e-4}
+"""What an error may be beyond that, for results that eager happens to get almost exactly."""
 
 
 def synchronize() -> None:
     if torch.cuda.is_available():
         torch.cuda.synchronize()
-
-
-def surroundings() -> dict[str, Any]:
-    """Versions and the device's name, for the head of a result file."""
-    import triton
-
-    found: dict[str, Any] = {"torch": torch.__version__, "triton": triton.__version__, "python": platform.python_version()}
-    found["device"] = torch.cuda.get_device_name() if torch.cuda.is_available() else f"cpu ({platform.machine()})"
-    with contextlib.suppress(ImportError):
-        import transformers
-
-        found["transformers"] = transformers.__version__
-    return found
-
-
-def device_slug() -> str:
-    """The device's name as part of a file name, such as "nvidia_h200"."""
-    name = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
-    return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
 
 
 def relative_error(actual: torch.Tensor, exact: torch.Tensor) -> float:
@@ -54,107 +36,136 @@ def relative_error(actual: torch.Tensor, exact: torch.Tensor) -> float:
     return error if error == error else float("inf")
 
 
-@contextlib.contextmanager
-def default_options(options: Mapping[str, Any] | None) -> Iterator[None]:
-    """Options of the backend for graphs compiled within; ``torch.compile`` does not take options beside a mode."""
-    before = os.environ.pop(VARIABLE, None)
-    if options:
-        os.environ[VARIABLE] = json.dumps(dict(options))
-    try:
-        yield
-    finally:
-        os.environ.pop(VARIABLE, None)
-        if before is not None:
-            os.environ[VARIABLE] = before
+def first_call(call: Call) -> dict[str, Any]:
+    """Run ``call``, which compiles. Returns compile_s (seconds) and what this backend and Inductor counted meanwhile.
 
-
-def first_call(call: Callable[[], Any], options: Mapping[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-    """Run ``call``, which compiles. Returns its result, and compile_s (seconds) with what the backend counted."""
+    inductor_kernels are the kernels that Inductor wrote, cudagraph_skips the graphs that it would not capture.
+    """
+    import torch._inductor.metrics as metrics
     from torch._dynamo.utils import counters
 
     counters["helion"].clear()
+    counters["inductor"].clear()
+    metrics.reset()
     synchronize()
     start = time.perf_counter()
-    with default_options(options):
-        result = call()
-        synchronize()
-    seconds = round(time.perf_counter() - start, 2)
-    return result, {"compile_s": seconds, **{k: counters["helion"][k] for k in COUNTED if k in counters["helion"]}}
+    call()
+    synchronize()
+    facts: dict[str, Any] = {"compile_s": round(time.perf_counter() - start, 2)}
+    facts |= {k: counters["helion"][k] for k in COUNTED if k in counters["helion"]}
+    facts["inductor_kernels"] = metrics.generated_kernel_count
+    if counters["inductor"]["cudagraph_skips"]:
+        facts["cudagraph_skips"] = counters["inductor"]["cudagraph_skips"]
+    return facts
 
 
-def wall_round(call: Callable[[], Any], calls: int, warmup: int = 3) -> list[float]:
-    """Wall times of ``calls`` calls in ms, each with the synchronisation that ends it."""
-    for _ in range(warmup):
+def _warm(call: Call, calls: int) -> None:
+    """Before a round of more than a call, so that it does not time what the round of another peer left cold."""
+    for _ in range(2 if calls > 1 else 0):
         call()
     synchronize()
+
+
+def latency(call: Call, calls: int) -> list[float]:
+    """Wall time of each of ``calls`` calls, with the synchronisation that ends it."""
+    _warm(call, calls)
     times = []
     for _ in range(calls):
         start = time.perf_counter()
         call()
         synchronize()
-        times.append((time.perf_counter() - start) * 1e3)
+        times.append((time.perf_counter() - start) * 1e6)
     return times
 
 
-def wall_interleaved(calls: Mapping[str, Callable[[], Any]], per_round: int = 15, rounds: int = 3) -> dict[str, dict[str, float]]:
-    """By name: median and quartiles in ms over all rounds; every round times each call in turn, so that drift meets all alike."""
-    times: dict[str, list[float]] = {name: [] for name in calls}
+def back_to_back(call: Call, calls: int) -> list[float]:
+    """Wall time of a call among ``calls`` calls in a row, with one synchronisation at the end."""
+    _warm(call, calls)
+    start = time.perf_counter()
+    for _ in range(calls):
+        call()
+    synchronize()
+    return [(time.perf_counter() - start) / calls * 1e6]
+
+
+def issue(call: Call, calls: int) -> list[float]:
+    """Host time of a call among ``calls`` calls in a row; what they launched is waited for outside of the clock."""
+    _warm(call, calls)
+    start = time.perf_counter()
+    for _ in range(calls):
+        call()
+    elapsed = time.perf_counter() - start
+    synchronize()
+    return [elapsed / calls * 1e6]
+
+
+def on_stream(call: Call, calls: int) -> list[float]:
+    """Time of a call between two events around ``calls`` calls in a row: the GPU's own, unless the host is slower."""
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    _warm(call, calls)
+    begin.record()
+    for _ in range(calls):
+        call()
+    end.record()
+    end.synchronize()
+    return [begin.elapsed_time(end) / calls * 1e3]
+
+
+def cold_replay(replay: Call) -> list[float]:
+    """Times of replays, each between events of its own, the L2 cache swept before each."""
+    from triton.testing import do_bench
+
+    return [t * 1e3 for t in do_bench(replay, warmup=5, rep=40, return_mode="all")]
+
+
+def interleaved(clock: Clock, calls: Mapping[str, Call], rounds: int) -> dict[str, list[list[float]]]:
+    """By name: what ``clock`` returned in each round."""
+    times: dict[str, list[list[float]]] = {name: [] for name in calls}
     for _ in range(rounds):
         for name, call in calls.items():
-            times[name] += wall_round(call, per_round)
-    return {name: summary(t) for name, t in times.items()}
+            times[name].append(clock(call))
+    return times
 
 
-def summary(times: Sequence[float]) -> dict[str, float]:
-    ordered = sorted(times)
-    quarter = len(ordered) // 4
-    return {
-        "median": round(statistics.median(ordered), 4),
-        "low": round(ordered[quarter], 4),
-        "high": round(ordered[-1 - quarter], 4),
-        "calls": len(ordered),
-    }
+def figure(rounds: Sequence[Sequence[float]]) -> dict[str, Any]:
+    """Median and least of all times, and the median of each round: round k of two peers ran next to one another."""
+    everything = [t for times in rounds for t in times]
+    medians = [round(statistics.median(times), 3) for times in rounds]
+    return {"median": round(statistics.median(everything), 3), "least": round(min(everything), 3), "rounds": medians}
 
 
-def graph_replay(call: Callable[[], Any]) -> Callable[[], Any]:
+def graph_replay(call: Call) -> Call:
     """``call`` recorded as a CUDA graph; returns its replay."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
+    before, side = torch.cuda.current_stream(), torch.cuda.Stream()
+    side.wait_stream(before)
+    with torch.cuda.stream(side):
         for _ in range(3):
             call()
-    torch.cuda.current_stream().wait_stream(stream)
+    before.wait_stream(side)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with torch.cuda.stream(before), torch.cuda.graph(graph):  # a recording that fails leaves its own stream current
         call()
     return graph.replay
 
 
+def peak_mb(call: Call) -> float | None:
+    """Peak of the memory that one call allocates beyond what was allocated before, in MB of 10**6 bytes.
+
+    The pool of Inductor's CUDA graphs is allocated before, so under reduce-overhead this is not the whole of it.
+    """
+    if not torch.cuda.is_available():
+        return None
+    call()
+    synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    call()
+    synchronize()
+    return round((torch.cuda.max_memory_allocated() - before) / 1e6, 3)
+
+
 def describe_error(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"[-600:].replace("\n", " | ")
-
-
-def save(path: Path, content: Mapping[str, Any]) -> None:
-    """Write JSON, whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_suffix(".part")
-    draft.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    draft.replace(path)
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Aligned text: the first column to the left, the others to the right; None is shown as "-"."""
-    lines = [[str(h) for h in head], *[[_cell(c) for c in row] for row in rows]]
-    widths = [max(len(line[k]) for line in lines) for k in range(len(head))]
-    aligned = [[c.rjust(w) if k else c.ljust(w) for k, (c, w) in enumerate(zip(line, widths, strict=True))] for line in lines]
-    return "\n".join("  ".join(line) for line in aligned)
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.3g}" if isinstance(value, float) and abs(value) < 1000 else f"{value:.0f}" if isinstance(value, float) else str(value)
-
-
-def ratio(a: float | None, b: float | None) -> float | None:
-    return a / b if a is not None and b else None
+    """The error and, where it came while another was handled, that one."""
+    root = error.__cause__ or error.__context__
+    text = f"{type(error).__name__}: {error}"
+    return " | ".join((text if root is None else f"{text[-400:]}\nafter {type(root).__name__}: {root}")[-800:].split("\n"))

@@ -70,6 +70,18 @@ def check_dynamic(name: str, device: str, size: Size = MEDIUM) -> None:
     assert counters["stats"]["unique_graphs"] <= 2 and counters["helion"]["kernels"] >= 2
 
 
+def check_auto(name: str, device: str, mode: str | None, size: Size = MEDIUM) -> None:
+    """Whatever is taken and whatever is left, with the default options: the graph was looked at, and the result is eager's."""
+    model = build(name, size, device)
+    compiled = torch.compile(model, backend="helion", mode=mode, dynamic=False)
+    for seed in range(3):
+        torch.compiler.cudagraph_mark_step_begin()
+        inputs = make_inputs(name, 2, size, device, seed=seed)
+        assert largest_difference(infer(compiled, inputs), infer(model, inputs))[0] <= TOLERANCE
+    found = counters["helion"]
+    assert found["graphs"] == 1 and found["regions"] + found["regions_left"] >= 1 and not found["errors"]
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_float32(name: str) -> None:
     check_float32(name, "cuda")
@@ -78,6 +90,12 @@ def test_float32(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_bfloat16(name: str) -> None:
     check_bfloat16(name, "cuda")
+
+
+@pytest.mark.parametrize("mode", [None, "reduce-overhead"])
+@pytest.mark.parametrize("name", ["bert", "t5"])
+def test_auto(name: str, mode: str | None) -> None:
+    check_auto(name, "cuda", mode)
 
 
 def test_dynamic() -> None:
