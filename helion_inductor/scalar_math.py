@@ -73,7 +73,7 @@ def remainder(a: Tensor, b: Tensor) -> Tensor:
 
 def _divisible(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     dtype = torch.promote_types(a.dtype, b.dtype)
-    return a.to(dtype), torch.where(b == 0, torch.ones_like(b), b).to(dtype)
+    return a.to(dtype), ring(lambda d: torch.where(d == 0, 1, d))(b).to(dtype)
 
 
 def int_truediv(a: Tensor, b: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -203,7 +203,7 @@ def sign(x: Tensor) -> Tensor:
 
 
 def where(condition: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    return torch.where(condition != 0, a, b)
+    return ring(lambda x, y: torch.where(condition != 0, x, y))(a, b)
 
 
 def _isinf(x: Tensor) -> Tensor:

@@ -255,9 +255,13 @@ def _tl(name: str) -> _Writer:
 
 
 _FLOAT_FUNCTIONS = """
-    acos acosh asin asinh atan atan2 atanh bessel_j0 bessel_j1 bessel_y0 bessel_y1 copysign cos cosh erf erfc erfcx
-    erfinv exp exp2 expm1 fma frexp_exponent frexp_mantissa hypot i0 i1 ldexp lgamma log log10 log1p log2 log_ndtr ndtr
-    ndtri nextafter rsqrt sigmoid sin sinh tan tanh"""
+    acos acosh airy_ai asin asinh atan atan2 atanh bessel_j0 bessel_j1 bessel_y0 bessel_y1 chebyshev_polynomial_t
+    chebyshev_polynomial_u chebyshev_polynomial_v chebyshev_polynomial_w copysign cos cosh digamma erf erfc erfcx
+    erfinv exp exp2 expm1 fma frexp_exponent frexp_mantissa hermite_polynomial_h hermite_polynomial_he hypot i0 i0e i1
+    i1e laguerre_polynomial_l ldexp legendre_polynomial_p lgamma log log10 log1p log2 log_ndtr modified_bessel_k0
+    modified_bessel_k1 ndtr ndtri nextafter polygamma rsqrt scaled_modified_bessel_k0 scaled_modified_bessel_k1
+    shifted_chebyshev_polynomial_t shifted_chebyshev_polynomial_u shifted_chebyshev_polynomial_v
+    shifted_chebyshev_polynomial_w sigmoid sin sinh spherical_bessel_j0 tan tanh zeta"""
 
 _WRITERS: Mapping[str, _Writer] = MappingProxyType({
     **{name: _device() for name in _FLOAT_FUNCTIONS.split()},

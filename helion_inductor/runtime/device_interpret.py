@@ -113,10 +113,14 @@ def _device_assert(condition: Any, message: Any) -> None:
 
 
 _SAME_NAME = """
-    acos acosh asin asinh atan atan2 atanh bessel_j0 bessel_j1 bessel_y0 bessel_y1 copysign cos cosh erf erfc erfcx
-    erfinv exp exp2 expm1 fma fmod frexp_exponent frexp_mantissa hypot i0 i1 ldexp lgamma log log10 log1p log2 log_ndtr
-    maximum minimum mul_rn ndtr ndtri nextafter pow rand randint64 randn relu remainder round rsqrt sigmoid sign sin
-    sinh tan tanh trunc"""
+    acos acosh airy_ai asin asinh atan atan2 atanh bessel_j0 bessel_j1 bessel_y0 bessel_y1 chebyshev_polynomial_t
+    chebyshev_polynomial_u chebyshev_polynomial_v chebyshev_polynomial_w copysign cos cosh digamma erf erfc erfcx
+    erfinv exp exp2 expm1 fma fmod frexp_exponent frexp_mantissa hermite_polynomial_h hermite_polynomial_he hypot i0
+    i0e i1 i1e laguerre_polynomial_l ldexp legendre_polynomial_p lgamma log log10 log1p log2 log_ndtr maximum minimum
+    modified_bessel_k0 modified_bessel_k1 mul_rn ndtr ndtri nextafter polygamma pow rand randint64 randn relu remainder
+    round rsqrt scaled_modified_bessel_k0 scaled_modified_bessel_k1 shifted_chebyshev_polynomial_t
+    shifted_chebyshev_polynomial_u shifted_chebyshev_polynomial_v shifted_chebyshev_polynomial_w sigmoid sign sin sinh
+    spherical_bessel_j0 tan tanh trunc zeta"""
 _FORMULA_OF = {
     "floor_div": "floordiv",
     "floor_divide": "floordiv",

@@ -229,6 +229,15 @@ def widen(x):
     return x.to(tl.float32)
 
 
+@triton.jit
+def _anywhere(condition):
+    """Whether a bool scalar, or some element of a bool block, is true: a scalar, to branch on."""
+    if condition.type.is_block():
+        return tl.max(condition.to(tl.int32), axis=None) != 0
+    else:
+        return condition
+
+
 # ---- division and its kin
 
 

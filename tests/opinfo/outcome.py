@@ -9,16 +9,19 @@ Classes, from the worst to the best:
     refused         every call that is left outside regions has loops under plain Inductor: the backend could have taken it
     extern          some call that is left has no loops under plain Inductor either
     untraced        no graph reaches the backend, and plain Inductor compiles none or raises too
-    nothing         the graph holds no call that computes (views, constants), or no sample has elements
+    nothing         the graph holds no call that computes (views, constants, `empty`), or no sample has elements
     region          every call is in a region
 
 "Loop-only" is region + refused + wrong + upstream (+ crash and timeout, so that a crash never makes the base smaller).
 What counts as a call without loops is told by the refusal codes of ``NO_LOOPS``: ops that Inductor has no lowering for, or
 whose lowering makes an extern kernel, a fallback or a template; matmul, attention and convolution families; complex dtypes,
 which Inductor falls back for; and sizes that depend on data.  The measure is Inductor on a GPU: special functions that it
-has C++ but no Triton code for (polynomials, Bessel functions, `polygamma`, `zeta`) are fallbacks there and count as such;
-``GPU_LOOPS``, for which it has loops there though not for CPU tensors, count as refused.  Two kinds of calls are left out by
-design and count neither way: the final ``copy_`` of a mutated input, and ``inductor_seeds``, the one draw of a graph's seeds.
+has C++ but no Triton code for are fallbacks there and count as such where they are left (``igamma``), though most of them
+(polynomials, Bessel functions, ``polygamma``, ``zeta``) are in regions, and then make the base greater; ``GPU_LOOPS``, for which
+it has loops there though not for CPU tensors, count as refused.  Two kinds of calls are left out by design and count neither
+way: the final ``copy_`` of a mutated input, and ``inductor_seeds``, the one draw of a graph's seeds.
+
+A graph that is partly in regions is run, and its values compared, where the rest needs no C++ compiler (``compared``).
 """
 
 from __future__ import annotations
@@ -35,6 +38,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 NO_LOOPS = frozenset({"family", "no-lowering", "not-a-loop", "not-an-op", "data-dependent", "symbolic-scalar", "not-a-tensor"})
+COMPUTES_NOTHING = frozenset({"empty", "uninitialised"})
 NEITHER = ("copy_", "inductor_seeds", "sym_size")
 GPU_LOOPS = ("aten.bucketize", "aten.searchsorted", "aten.sort")
 ORDER = ("crash", "timeout", "wrong", "upstream", "refused", "extern", "untraced", "nothing", "region")
@@ -46,13 +50,15 @@ RTOL = {torch.float32: 1e-4, torch.float64: 1e-7, torch.float16: 2e-3, torch.bfl
 
 @dataclass(frozen=True)
 class Outcome:
-    """``status`` is a class of the module docstring; ``reasons`` say why (refusals by code, or what differed)."""
+    """``status`` is a class of the module docstring; ``reasons`` say why (refusals by code, or what differed); ``compared``
+    is whether code of the backend ran and its values were compared."""
 
     op: str
     dtype: str
     sample: int
     status: str
     reasons: tuple[str, ...] = ()
+    compared: bool = False
 
     def record(self) -> dict[str, Any]:
         return asdict(self) | {"reasons": list(self.reasons)}
@@ -111,7 +117,7 @@ def difference(got: Any, want: Any, loose: Any = None, *, values: bool = True) -
             return f"result {k}: {a.dtype} {tuple(a.shape)}, not {b.dtype} {tuple(b.shape)}"
         if b.layout is torch.strided and a.numel() and _steps(a) != _steps(b):
             return f"result {k}: strides {a.stride()}, not {b.stride()} (shape {tuple(b.shape)})"
-        if values and not (_close(a, b) or (extra[k] is not None and _close(a, extra[k].to(b.dtype)))):
+        if values and not (_close(a, b) or (extra[k] is not None and (_close(a, extra[k].to(b.dtype)) or _no_further(a, b, extra[k])))):
             worst = (a.double() - b.double()).abs().nan_to_num(float("inf")).max().item() if not b.is_complex() else float("nan")
             return f"result {k}: values differ by up to {worst:.3g}: {_some(a)} is not {_some(b)}"
     return ""
@@ -133,18 +139,39 @@ def _close(a: torch.Tensor, b: torch.Tensor) -> bool:
     return torch.allclose(a, b, rtol=RTOL.get(b.dtype, 1e-4), atol=1e-5, equal_nan=True)
 
 
+def _left(report: Any) -> list[Any]:
+    return [r for r in report.refusals if not any(name in f"{r.node} {r.detail}" for name in NEITHER)]
+
+
+def _cheap_to_run(report: Any) -> bool:
+    """Whether some code of a graph is ours, and none of the rest is C++ to compile."""
+    kernels = any(region.taken for region in report.regions)
+    return kernels and all(_without_loops(r.code, r.detail) for r in _left(report))
+
+
+def _no_further(a: torch.Tensor, b: torch.Tensor, precise: torch.Tensor) -> bool:
+    """Whether no element of ``a`` is further from a more precise result than the one of ``b`` that is furthest.
+
+    Where terms cancel, two half results that were rounded in different places have few digits in common, and both are right.
+    """
+    if not b.is_floating_point() or not (a.isfinite() == precise.isfinite()).all():
+        return False
+    errors = [(t.double() - precise.double())[precise.isfinite()].abs().max() for t in (a, b)]
+    return bool(precise.isfinite().any()) and bool(errors[0] <= errors[1])
+
+
 def classify(reports: Sequence[Any]) -> tuple[str, tuple[str, ...]]:
     """Class of graphs that compiled, by their reports."""
-    left = [r for report in reports for r in report.refusals if not any(name in f"{r.node} {r.detail}" for name in NEITHER)]
+    left = [r for report in reports for r in _left(report)]
     taken = any(r.taken for report in reports for r in report.regions)
-    empty = [r for r in left if r.code == "empty"]
-    left = [r for r in left if r.code != "empty"]
+    idle = [r for r in left if r.code in COMPUTES_NOTHING]
+    left = [r for r in left if r.code not in COMPUTES_NOTHING]
     reasons = tuple(dict.fromkeys(f"{r.code}: {r.detail}" for r in left))
     if any(_without_loops(r.code, r.detail) for r in left):
         return "extern", reasons
     if left:
         return "refused", reasons
-    return ("region" if taken else "nothing"), tuple(f"empty: {r.node}" for r in empty)
+    return ("region" if taken else "nothing"), tuple(f"{r.code}: {r.node}" for r in idle)
 
 
 def _without_loops(code: str, detail: str) -> bool:
@@ -154,7 +181,7 @@ def _without_loops(code: str, detail: str) -> bool:
 
 
 def run_sample(op: Any, dtype: torch.dtype, number: int, sample: Any, *, partial: bool) -> Outcome:
-    """Compile and compare one sample; ``partial`` runs graphs too that are not wholly in regions (C++ is compiled for the rest)."""
+    """Compile and compare one sample; ``partial`` runs graphs too whose rest takes a C++ compiler."""
     from helion_inductor import backend
     from helion_inductor.options import Options
 
@@ -162,7 +189,7 @@ def run_sample(op: Any, dtype: torch.dtype, number: int, sample: Any, *, partial
 
     def listen(report: Any) -> None:
         reports.append(report)
-        if not partial and classify([report])[0] in ("extern", "refused"):
+        if not partial and classify([report])[0] in ("extern", "refused") and not _cheap_to_run(report):
             raise Stopped
 
     def compiler(gm: Any, inputs: Any) -> Any:
@@ -170,8 +197,8 @@ def run_sample(op: Any, dtype: torch.dtype, number: int, sample: Any, *, partial
         graph_pass = backend.RegionPass(options, listen)
         return backend.compile_fx(gm, list(inputs), config_patches=backend.config_patches(options, graph_pass))
 
-    def outcome(status: str, *reasons: str) -> Outcome:
-        return Outcome(op.full_name, str(dtype).removeprefix("torch."), number, status, reasons)
+    def outcome(status: str, *reasons: str, compared: bool = False) -> Outcome:
+        return Outcome(op.full_name, str(dtype).removeprefix("torch."), number, status, reasons, compared)
 
     fn, tree = op.get_op(), (sample.input, sample.args, sample.kwargs)
     want, loose, steady = eager(fn, tree, dtype)
@@ -183,6 +210,8 @@ def run_sample(op: Any, dtype: torch.dtype, number: int, sample: Any, *, partial
             return outcome("untraced", said.splitlines()[0][:300])
         return outcome("crash", said[:1500], _where(error))
     status, reasons = classify(reports)
+    if status == "region" and op.name in UNINITIALISED:  # whose memory a kernel may own, but has nothing to write to
+        status = "nothing"
     if error is not None:
         return outcome(status, *reasons)
     if not reports:
@@ -192,7 +221,7 @@ def run_sample(op: Any, dtype: torch.dtype, number: int, sample: Any, *, partial
         theirs, failed = call(fn, tree, "inductor")
         same = failed is None and not difference(got, theirs, values=steady)
         return outcome("upstream" if same else "wrong", different)
-    return outcome(status, *reasons)
+    return outcome(status, *reasons, compared=steady and any(region.taken for r in reports for region in r.regions))
 
 
 def _where(error: BaseException) -> str:

@@ -1,22 +1,24 @@
 """Every op of torch's OpInfo database through the backend.
 
     python -m tests.opinfo.sweep [--ops add softmax ...] [--dtypes float32 second] [--samples 3] [--partial]
-                                 [--shard i/n] [--json out.json] [--timeout 120]
+                                 [--log out/opinfo.jsonl] [--fresh] [--save] [--timeout 120]
 
-Each (op, dtype) runs in a forked child, so that neither a crash nor an endless loop ends the sweep.  Prints one line for each
-that is not simply in a region, and the table.  ``outcome.py`` says how results are classed and what "loop-only" means.
+Each (op, dtype) runs in a forked child, so that neither a crash nor an endless loop ends the sweep, and its outcomes are added to
+the log. A sweep that was stopped goes on where the log ends when it is started again; entries that were made by other code, or
+of other versions of torch and Triton, are made anew. Prints one line for each (op, dtype) that is not simply in a region, and the
+table. ``--save`` also writes the classes to ``swept.json``. ``outcome.py`` says how results are classed.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import multiprocessing
 import os
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,7 +32,11 @@ if __name__ == "__main__":
 
 import torch
 
-from tests.opinfo.outcome import LOOP_ONLY, ORDER, Outcome, run_sample, samples, second_dtype
+from tests.opinfo.outcome import ORDER, Outcome, run_sample, samples, second_dtype
+from tests.opinfo.table import classes, table
+
+SWEPT = Path(__file__).with_name("swept.json")
+ROOT = Path(__file__).parents[2]
 
 
 def op_database() -> list[Any]:
@@ -39,11 +45,15 @@ def op_database() -> list[Any]:
     return list(op_db)
 
 
+def dtype_of(op: Any, wanted: str) -> torch.dtype | None:
+    """The dtype that ``wanted`` names ("second" by the op) if the op supports it."""
+    dtype = second_dtype(op) if wanted == "second" else getattr(torch, wanted)
+    return dtype if dtype in op.supported_dtypes("cpu") else None
+
+
 def dtypes_of(op: Any, wanted: Sequence[str]) -> list[torch.dtype]:
     """The dtypes that ``wanted`` names ("second" by the op) as far as the op supports them."""
-    known = op.supported_dtypes("cpu")
-    named = [second_dtype(op) if name == "second" else getattr(torch, name) for name in wanted]
-    return [d for d in dict.fromkeys(named) if d in known]
+    return [d for d in dict.fromkeys(dtype_of(op, name) for name in wanted) if d is not None]
 
 
 def warm_up() -> None:
@@ -109,56 +119,78 @@ def run_in_child(op: Any, dtype: torch.dtype, count: int, *, partial: bool, time
 
 
 def worst(outcomes: Iterable[Outcome]) -> Outcome:
-    """The outcome that stands for several samples: the worst, except that "nothing" and "untraced" give way to others."""
+    """The outcome that stands for several samples: the worst, except that "nothing" gives way to others, and "untraced" to all."""
     listed = list(outcomes)
-    telling = [o for o in listed if o.status not in ("nothing", "untraced")] or listed
+    traced = [o for o in listed if o.status != "untraced"] or listed
+    telling = [o for o in traced if o.status != "nothing"] or traced
     return min(telling, key=lambda o: ORDER.index(o.status))
 
 
-def table(results: dict[tuple[str, str], Outcome]) -> str:
-    """Counts by dtype, and by op (the worst of its dtypes)."""
-    lines = [f"{'':12}{'total':>7}{'loop-only':>11}" + "".join(f"{s:>10}" for s in reversed(ORDER))]
-    by_op: dict[str, list[Outcome]] = {}
-    for (op, _), outcome in results.items():
-        by_op.setdefault(op, []).append(outcome)
-    groups = {d: [o for (_, dd), o in results.items() if dd == d] for d in dict.fromkeys(d for _, d in results)}
-    groups["all ops"] = [worst(os) for os in by_op.values()]
-    for name, outcomes in groups.items():
-        counts = Counter(o.status for o in outcomes)
-        loops = sum(counts[s] for s in LOOP_ONLY)
-        lines.append(f"{name:12}{len(outcomes):>7}{loops:>11}" + "".join(f"{counts[s]:>10}" for s in reversed(ORDER)))
-    return "\n".join(lines)
+def fingerprint(count: int, partial: bool) -> str:
+    """Changes with the code that is swept, the code that sweeps, the versions of torch and Triton, and what is asked for."""
+    import triton
+
+    digest = hashlib.sha256(f"{torch.__version__} {triton.__version__} {count} {partial}".encode())
+    for path in sorted([*(ROOT / "helion_inductor").rglob("*.py"), *Path(__file__).parent.glob("*.py")]):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def read_log(log: Path, made_by: str) -> dict[tuple[str, str], list[Outcome]]:
+    """Outcomes by (op, row) that this very code wrote. A line that was cut off is dropped, and ended."""
+    done: dict[tuple[str, str], list[Outcome]] = {}
+    text = log.read_text() if log.exists() else ""
+    if text and not text.endswith("\n"):
+        log.write_text(text + "\n")
+    for line in text.splitlines():
+        try:
+            entry = json.loads(line)
+        except json.JSONDecodeError:  # the process ended while it wrote
+            continue
+        if entry["made_by"] == made_by:
+            done[entry["op"], entry["row"]] = [Outcome(**o) for o in entry["outcomes"]]
+    return done
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ops", nargs="*", help="names, as op.name or op.full_name")
-    parser.add_argument("--dtypes", nargs="*", default=["float32", "second"])
+    parser.add_argument("--dtypes", nargs="*", default=["float32", "second"], help="rows of the table")
     parser.add_argument("--samples", type=int, default=3)
-    parser.add_argument("--partial", action="store_true", help="run graphs too that are only partly in regions")
-    parser.add_argument("--shard", default="0/1")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--partial", action="store_true", help="run graphs too whose rest takes a C++ compiler")
+    parser.add_argument("--log", type=Path, default=ROOT / "out" / "opinfo.jsonl")
+    parser.add_argument("--fresh", action="store_true", help="forget the log")
+    parser.add_argument("--save", action="store_true", help=f"write {SWEPT.name}")
     parser.add_argument("--timeout", type=float, default=120)
     chosen = parser.parse_args(arguments)
-    index, shards = map(int, chosen.shard.split("/"))
-    ops = [op for op in op_database() if not chosen.ops or op.name in chosen.ops or op.full_name in chosen.ops][index::shards]
+    ops = [op for op in op_database() if not chosen.ops or op.name in chosen.ops or op.full_name in chosen.ops]
+    chosen.log.parent.mkdir(parents=True, exist_ok=True)
+    if chosen.fresh:
+        chosen.log.unlink(missing_ok=True)
+    made_by = fingerprint(chosen.samples, chosen.partial)
+    done = read_log(chosen.log, made_by)
     warm_up()
-    results: dict[tuple[str, str], Outcome] = {}
-    records: list[dict[str, Any]] = []
-    for op in ops:
-        for dtype in dtypes_of(op, chosen.dtypes):
+    rows: dict[str, dict[str, Outcome]] = {}
+    for row in chosen.dtypes:
+        rows[row] = {}
+        for op in ops:
+            if (dtype := dtype_of(op, row)) is None:
+                continue
             start = time.perf_counter()
-            outcomes = run_in_child(op, dtype, chosen.samples, partial=chosen.partial, timeout=chosen.timeout)
-            records += [o.record() for o in outcomes]
-            outcome = worst(outcomes)
-            results[outcome.op, outcome.dtype] = outcome
+            outcomes = done.get((op.full_name, row))
+            if outcomes is None:
+                outcomes = run_in_child(op, dtype, chosen.samples, partial=chosen.partial, timeout=chosen.timeout)
+                entry = {"made_by": made_by, "op": op.full_name, "row": row, "outcomes": [o.record() for o in outcomes]}
+                with chosen.log.open("a") as log:
+                    log.write(json.dumps(entry) + "\n")
+            outcome = rows[row][op.full_name] = worst(outcomes)
             if outcome.status not in ("region", "extern", "nothing"):
                 print(f"{outcome.op} {outcome.dtype} #{outcome.sample} {outcome.status} [{time.perf_counter() - start:.0f} s]: "
                       f"{' | '.join(outcome.reasons)}", flush=True)  # fmt: skip
-            if chosen.json:
-                chosen.json.write_text(json.dumps(records, indent=1))
-    print(table(results))
-    return int(any(o.status in ("crash", "timeout", "wrong") for o in results.values()))
+    print(table(rows))
+    if chosen.save:
+        SWEPT.write_text(classes(rows))
+    return int(any(o.status in ("crash", "timeout", "wrong") for outcomes in rows.values() for o in outcomes.values()))
 
 
 if __name__ == "__main__":

@@ -112,16 +112,21 @@ def special_values(dtype: torch.dtype) -> torch.Tensor:
     return torch.tensor(sorted({n for n in numbers if info.min <= n <= info.max}), dtype=dtype)
 
 
+def degrees(case: Case) -> tuple[int, list[float]] | None:
+    """The operand that is a degree or an order, and what it may be; time is linear in it."""
+    if "polynomial" in case.op:
+        return 1, [-1.0, 0.0, 1.0, 2.0, 5.0]
+    return (0, [0.0, 1.0, 2.0, 4.0]) if case.op == "polygamma" else None
+
+
 def operands(case: Case) -> list[torch.Tensor]:
     """One tensor an operand, all of one length: every combination of special values (of some, for three and more).
 
     Values that a conversion from float to integer leaves undefined are left out.
     """
     columns = [special_values(d) for d in case.dtypes]
-    if "polynomial" in case.op:
-        columns[1] = torch.tensor([-1.0, 0.0, 1.0, 2.0, 5.0], dtype=case.dtypes[1])  # degrees: time is linear in them
-    if case.op == "polygamma":
-        columns[0] = torch.tensor([0.0, 1.0, 2.0, 4.0], dtype=case.dtypes[0])
+    if (limited := degrees(case)) is not None:
+        columns[limited[0]] = torch.tensor(limited[1], dtype=case.dtypes[0])
     if len(columns) > 2:
         columns = [c if len(c) < 3 else c[:: max(1, len(c) * len(columns) // 33)] for c in columns]
     grid = torch.meshgrid(*(torch.arange(len(c)) for c in columns), indexing="ij")
