@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -53,11 +54,16 @@ def can_compare_strides(shape_env: Any, strides: Sequence[Any]) -> bool:
     """
     written = [s.node.expr for s in strides if isinstance(s, torch.SymInt)]
     symbolic = dict.fromkeys([*written, *map(sympy.expand, written)])  # it may expand them first
+    log = logging.getLogger("torch.utils._sympy.interp")  # warns of what is only tried here
+    level = log.level
+    log.setLevel(logging.ERROR)
     try:
         for a, b in itertools.permutations(symbolic, 2):
             shape_env._maybe_evaluate_static(sympy.Eq(a % b, 0))
     except (ValueError, ValueRangeError):
         return False
+    finally:
+        log.setLevel(level)
     return True
 
 

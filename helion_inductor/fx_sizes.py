@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,6 +40,14 @@ class _Call:
 _Plan = int | fx.Node | _Dim | _Call
 
 
+@dataclass(frozen=True)
+class _Sources:
+    """Sizes to derive others from, and those that are being solved for."""
+
+    known: Mapping[sympy.Expr, fx.Node | _Dim]
+    solving: frozenset[sympy.Expr] = frozenset()
+
+
 class SizeNodes:
     """The sizes that one graph can give.
 
@@ -51,23 +59,25 @@ class SizeNodes:
     def __init__(self, graph: fx.Graph) -> None:
         self.graph = graph
         self.known: dict[sympy.Expr, fx.Node | _Dim] = {}
+        self._given: dict[sympy.Expr, fx.Node | _Dim] = {}
         self._plans: dict[sympy.Expr, _Plan | None] = {}
         self._built: dict[_Plan, fx.Node] = {}
-        # Placeholders first: a size taken from a later node could come to depend on the region that asks for it.
-        for node in sorted(graph.nodes, key=lambda n: n.op != "placeholder"):
+        for node in graph.nodes:
             for e, source in _carried(node):
                 self.known.setdefault(e, source)
+                if node.op == "placeholder":
+                    self._given.setdefault(e, source)
 
     def missing(self, sizes: Iterable[Any]) -> list[str]:
         """Text of those of ``sizes`` (ints, SymInts or expressions) that the graph cannot give."""
-        return [str(e) for e in map(_expression, sizes) if self._plan(e, frozenset()) is None]
+        return [str(e) for e in map(_expression, sizes) if self._plan(e) is None]
 
     def node(self, size: Any) -> int | fx.Node:
         """An int or a node whose value is ``size``; raises InternalError where `missing` names it."""
         if isinstance(size, int):
             return size
         e = _expression(size)
-        plan = self._plan(e, frozenset())
+        plan = self._plan(e)
         if plan is None:
             raise InternalError(f"no node of the graph carries the size {e}", rule="known-size")
         return self._build(plan)
@@ -76,41 +86,45 @@ class SizeNodes:
         """The graph's symbol of this name; one that the graph does not know where there is none."""
         return next((s for e in self.known for s in e.free_symbols if s.name == name), sympy.Symbol(name, integer=True))
 
-    def _plan(self, e: sympy.Expr, solving: frozenset[sympy.Expr]) -> _Plan | None:
+    def _plan(self, e: sympy.Expr) -> _Plan | None:
+        """How to come by ``e``: from what the graph is given if that will do, for a size that is taken from a later node could
+        come to depend on the region that asks for it; sizes that come from data can only be had from there."""
+        if e not in self._plans:
+            plan = self._derive(e, _Sources(self._given))
+            self._plans[e] = self._derive(e, _Sources(self.known)) if plan is None else plan
+        return self._plans[e]
+
+    def _derive(self, e: sympy.Expr, sources: _Sources) -> _Plan | None:
         if e.is_Integer:
             return int(e)
         # An area like (n + 1)**2 comes expanded; only as a product of dimensions can Inductor divide it by one of them.
         factored = sympy.factor(e) if e.is_Add else e
-        if not factored.is_Add and factored is not e and (plan := self._compute(factored, solving)) is not None:
+        if not factored.is_Add and factored is not e and (plan := self._compute(factored, sources)) is not None:
             return plan
-        if e in self.known:
-            return self.known[e]
-        if solving:
-            return self._compute(e, solving) or self._solve(e, solving)
-        if e not in self._plans:
-            self._plans[e] = self._compute(e, solving) or self._solve(e, solving)
-        return self._plans[e]
+        if e in sources.known:
+            return sources.known[e]
+        return self._compute(e, sources) or self._solve(e, sources)
 
-    def _compute(self, e: sympy.Expr, solving: frozenset[sympy.Expr]) -> _Plan | None:
+    def _compute(self, e: sympy.Expr, sources: _Sources) -> _Plan | None:
         if e.is_Pow and e.exp.is_Integer and int(e.exp) > 0:
-            base = self._plan(e.base, solving)
+            base = self._derive(e.base, sources)
             return None if base is None else _Call(operator.mul, (base,) * int(e.exp))
         function = _FUNCTIONS.get(e.func.__name__)
         if function is None or not e.args:
             return None
-        args = tuple(self._plan(a, solving) for a in e.args)
+        args = tuple(self._derive(a, sources) for a in e.args)
         return None if any(a is None for a in args) else _Call(function, args)
 
-    def _solve(self, e: sympy.Expr, solving: frozenset[sympy.Expr]) -> _Plan | None:
+    def _solve(self, e: sympy.Expr, sources: _Sources) -> _Plan | None:
         """``e`` from a known size ``c * e + rest`` whose rest can be had without it."""
-        if e.is_Add or e.is_Mul or e in solving:
+        if e.is_Add or e.is_Mul or e in sources.solving:
             return None
-        for known, source in self.known.items():
+        for known, source in sources.known.items():
             factor = known.coeff(e, 1) if known.has(e) else sympy.Integer(0)
             rest = sympy.expand(known - factor * e)
             if not factor.is_Integer or factor == 0 or rest.has(e):
                 continue
-            other = self._plan(rest, solving | {e})
+            other = self._derive(rest, _Sources(sources.known, sources.solving | {e}))
             if other is not None:
                 left = source if other == 0 else _Call(operator.sub, (source, other))
                 return left if factor == 1 else _Call(operator.floordiv, (left, int(factor)))

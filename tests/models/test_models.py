@@ -45,7 +45,7 @@ def test_static(name: str, device: str) -> None:
     assert not counters["helion"]["errors"] and not counters["helion"]["regions_left"]
 
 
-@pytest.mark.parametrize("name", ["bert", "qwen3", "t5"])
+@pytest.mark.parametrize("name", ["bert", "qwen3", "mixtral", "vit", "t5", "gpt2", "llama"])
 def test_dynamic(name: str, device: str) -> None:
     model = build(name, TINY, device)
     compiled = torch.compile(model, backend="helion", options=OPTIONS, dynamic=True)
@@ -57,12 +57,13 @@ def test_dynamic(name: str, device: str) -> None:
     assert counters["helion"]["kernels"] >= 2 and not counters["helion"]["errors"]
 
 
-def test_dynamic_batch(device: str) -> None:
+@pytest.mark.parametrize("name", ["resnet", "convnext"])
+def test_dynamic_batch(name: str, device: str) -> None:
     """Only the batch is dynamic: the sizes of pictures stay constants."""
-    model = build("resnet", TINY, device)
+    model = build(name, TINY, device)
     compiled = torch.compile(model, backend="helion", options=OPTIONS)
     for batch in (2, 5, 3):
-        inputs = make_inputs("resnet", batch, TINY, device)
+        inputs = make_inputs(name, batch, TINY, device)
         torch._dynamo.mark_dynamic(inputs["pixel_values"], 0)
         output, gradient = largest_difference(train(model, compiled, inputs), train(model, model, inputs))
         assert output <= TOLERANCE and gradient <= TOLERANCE, f"batch {batch}"
