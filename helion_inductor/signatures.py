@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from .codegen.family_text import TABLE
 from .codegen.triton_host import RegionSource
 from .ir.schedule_ir import KernelSchedule
 from .ir.tile_ir import TileProgram
@@ -18,12 +19,14 @@ POINTER_TYPES = {
 
 def kernel_request(source: RegionSource, program: TileProgram, schedule: KernelSchedule, name: str, path: str,
                    target: str) -> KernelRequest:  # fmt: skip
-    """The typical specialisation: pointers aligned to 16 bytes, sizes in 32 bits, offsets in 32 bits."""
+    """The typical specialisation: pointers, those in tables too, aligned to 16 bytes, sizes in 32 bits, offsets in 32 bits."""
     kernel = next(k for k in source.kernels if k.name == name)
     buffers = program.by_name()
     signature = {f"{b}_ptr": POINTER_TYPES[buffers[b].dtype] for b in kernel.buffers} | {s: "i32" for s in kernel.sizes}
+    signature |= {TABLE: "*i64"} if kernel.tables else {}
     constexprs: dict[str, object] = {"WIDE": False} if kernel.takes_wide else {}
+    constexprs |= {t.aligned: True for t in kernel.tables}
     return KernelRequest(
         module=path, kernel=name, signature=signature, constexprs=constexprs, target=target, num_warps=schedule.num_warps,
-        num_stages=schedule.num_stages, divisible_by_16=tuple(f"{b}_ptr" for b in kernel.buffers),
+        num_stages=schedule.num_stages, divisible_by_16=kernel.pointers(),
     )  # fmt: skip

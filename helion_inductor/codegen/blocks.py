@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from ..ir.index import Expr, FloorDiv, Mod, integer, product, symbol
+from ..ir.index import Expr, FloorDiv, Mod, integer, product, substitute, symbol
 from ..ir.schedule_ir import Task, TileDim
 from ..ir.simplify import Ranges, exact_quotient, simplify
 from ..ir.tile_ir import LoopNest
@@ -14,11 +14,15 @@ from .index_text import triton_text
 
 @dataclass(frozen=True)
 class Blocks:
-    """Tile geometry of ``task`` on ``nest``: every block value has ``len(task.dims)`` dimensions, 1 where it does not vary."""
+    """Tile geometry of ``task`` on ``nest``: every block value has ``len(task.dims)`` dimensions, 1 where it does not vary.
+
+    ``multiples`` gives integers that are known to divide a symbol.
+    """
 
     task: Task
     nest: LoopNest
     lower: Mapping[str, int]
+    multiples: Mapping[str, int] = field(default_factory=dict)
 
     def rank(self) -> int:
         return len(self.task.dims)
@@ -43,7 +47,8 @@ class Blocks:
         return dim.extent(self.nest)
 
     def has_tail(self, dim: TileDim) -> bool:
-        return exact_quotient(self.extent(dim), integer(dim.block)) is None
+        known = {symbol(name): integer(by) * symbol(name) for name, by in self.multiples.items()}
+        return exact_quotient(substitute(self.extent(dim), known), integer(dim.block)) is None
 
     def masks(self, dims: frozenset[str]) -> list[str]:
         return [f"{d.name}_mask" for d in self.task.dims if d.name in dims and self.has_tail(d)]

@@ -7,6 +7,7 @@ varies over the axis and is needed by that pass's reductions and stores.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -35,26 +36,27 @@ from ..ir.tile_ir import (
     operands,
 )
 from .blocks import Blocks
+from .dispatch import INDENT
 from .expressions import constant, emit, from_memory, to_memory, triton_dtype
 from .index_text import fits_int32, triton_text
 from .reductions import accumulate, final, identity, initial, scan_text
 
-INDENT = "    "
-
 
 @dataclass
 class TaskBody:
-    """Collects the lines of one task; ``buffers`` by name, ``lower`` the least value of each size symbol."""
+    """Collects the lines of one task; ``buffers`` by name, ``lower`` the least value of each size symbol, ``multiples`` integers
+    that are known to divide one."""
 
     nest: LoopNest
     task: Task
     buffers: dict[str, Buffer]
     lower: dict[str, int]
+    multiples: dict[str, int] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
     depth: int = 1
 
     def __post_init__(self) -> None:
-        self.blocks = Blocks(self.task, self.nest, self.lower)
+        self.blocks = Blocks(self.task, self.nest, self.lower, self.multiples)
         self.flow: Flow = flow(self.nest)
         self.ranges = Ranges(self.nest.extents(), self.lower)
         self.dims = {v: self.blocks.dims_of(a) for v, a in self.flow.axes.items()}
@@ -260,18 +262,16 @@ class TaskBody:
         pointer = self._address(stmt.buffer, stmt.index, dims, block=block)
         mask = self._mask(dims if block else frozenset(), stmt.mask)
         text = f"tl.load({pointer}"
-        if mask:
-            text += f", {mask}, other={self._other(stmt)}"
         memory = self.buffers[stmt.buffer].dtype
+        # Short floats would round the other value, and Triton's interpreter takes it for their bits.
+        later = stmt.mask is not None and stmt.other != 0 and memory != stmt.dtype
+        if mask:
+            text += f", {mask}, other={_zero(memory) if later or stmt.mask is None or stmt.other == 0 else _literal(stmt.other)}"
         text += ")"
         if memory == torch.bool:
             text += ".to(tl.int1)"
-        self.define(stmt, from_memory(text, memory), block=block)
-
-    def _other(self, stmt: Load) -> str:
-        if stmt.mask is None or stmt.other in (0, False):
-            return "0.0" if self.buffers[stmt.buffer].dtype.is_floating_point else "0"
-        return repr(stmt.other)
+        text = from_memory(text, memory)
+        self.define(stmt, f"tl.where(v{stmt.mask}, {text}, {constant(stmt.other, stmt.dtype)})" if later else text, block=block)
 
     def _effect(self, stmt: Effect) -> None:
         if isinstance(stmt, Check):
@@ -307,3 +307,11 @@ class TaskBody:
         mask = self._mask(dims if self._any_block(operands(stmt)) else frozenset(), stmt.mask)
         condition = f"{inside} | ~({mask})" if mask else inside
         self.write(f'dl.device_assert({condition}, "index out of bounds: 0 <= index < {upper}")')
+
+
+def _zero(dtype: torch.dtype) -> str:
+    return "0.0" if dtype.is_floating_point else "0"
+
+
+def _literal(value: bool | int | float) -> str:
+    return repr(value) if math.isfinite(value) else f'float("{value}")'

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 from ..ir.index import Expr, integer
 from ..ir.schedule_ir import KernelSchedule
@@ -30,7 +30,6 @@ import triton
 import triton.language as tl
 
 from helion_inductor.runtime import device_lib as dl
-from helion_inductor.runtime.launcher import Launcher
 {imports}
 
 '''
@@ -44,61 +43,136 @@ def region_source(program: TileProgram, schedules: Sequence[KernelSchedule], inp
     size decides between 32- and 64-bit offsets.
     """
     kernels = tuple(kernel_text(s, program) for s in schedules)
-    persistent = any(s.pid_type != "flat" for s in schedules)
-    imports = "from helion_inductor.runtime.num_sm import get_num_sm\n" if persistent else ""
+    imports = ""
+    if any(k.tables for k in kernels):
+        imports += "from helion_inductor.runtime.address_table import AddressTable\n"
+    imports += "from helion_inductor.runtime.launcher import Launcher\n"
+    if any(s.pid_type != "flat" for s in schedules):
+        imports += "from helion_inductor.runtime.num_sm import get_num_sm\n"
+    host = _Host(program, tuple(schedules), kernels, tuple(inputs), tuple(outputs), reach)
     text = f"{program}\n" + "\n".join(map(str, schedules))
     parts = [_HEADER.format(program=text.replace("\\", "\\\\").replace('"""', "'''"), imports=imports)]
     for schedule, kernel in zip(schedules, kernels, strict=True):
         parts.append(kernel.source + "\n")
         debug = ", debug=True" if "device_assert" in kernel.source else ""
-        settings = f"num_warps={schedule.num_warps}, num_stages={schedule.num_stages}{debug}"
-        parts.append(f"_launch_{schedule.name} = Launcher({kernel.name}, {settings})\n\n\n")
-    parts.append("\n".join(_run(program, schedules, kernels, inputs, outputs, reach)) + "\n")
+        settings = f"num_warps={schedule.num_warps}, num_stages={schedule.num_stages}, fixed_dtypes=True{debug}"
+        parts.append(f"_launch_{schedule.name} = Launcher({kernel.name}, {settings})\n")
+        parts += [f"{line}\n" for line in host.table(schedule, kernel)] if kernel.tables else []
+        parts.append("\n\n")
+    parts.append("\n".join(host.run()) + "\n")
     return RegionSource("".join(parts), kernels)
 
 
-def _run(program: TileProgram, schedules: Sequence[KernelSchedule], kernels: Sequence[KernelText], inputs: Sequence[str],
-         outputs: Sequence[str], reach: dict[str, tuple[Expr, ...]]) -> list[str]:  # fmt: skip
-    lines = ["def run(inputs, outputs, sizes):"]
-    body: list[str] = []
-    for names, source in ((inputs, "inputs"), (outputs, "outputs"), ([s.name for s in program.sizes], "sizes")):
-        if names:
-            body.append(f"{', '.join(names)}, = {source}")
-    body += [f"{b.aliases} = {b.name}" for b in program.buffers if b.aliases is not None]
-    device = f"{(list(outputs) or list(inputs))[0]}.device"
-    freed = _last_use(program, kernels)
-    for number, (schedule, kernel) in enumerate(zip(schedules, kernels, strict=True)):
-        body += [_allocate(b, device) for b in program.buffers if b.kind == "temp" and _first_use(b, kernels) == number]
-        body.append(_launch(program, schedule, kernel, reach, device))
-        dead = [b for b, last in freed.items() if last == number and number + 1 < len(kernels)]
-        body += [f"del {', '.join(dead)}"] if dead else []
-    return lines + [f"    {line}" for line in body or ["pass"]]
+@dataclass
+class _Host:
+    """Writes ``run``. Tensors that only tables name get no name of their own in it."""
+
+    program: TileProgram
+    schedules: tuple[KernelSchedule, ...]
+    kernels: tuple[KernelText, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    reach: dict[str, tuple[Expr, ...]]
+    lines: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        # A buffer that is updated in place is given once, as the output.
+        self.given_as = {b.aliases: b.name for b in self.program.buffers if b.aliases is not None}
+        self.named = {b for k in self.kernels for b in k.buffers}
+        self.named |= {self.given_as[b] for b in self.named if b in self.given_as}
+        self.temps = [b for b in self.program.buffers if b.kind == "temp"]
+
+    def run(self) -> list[str]:
+        for names, source in ((self.inputs, "inputs"), (self.outputs, "outputs")):
+            self.lines += self._unpack(names, source)
+        if self.program.sizes:
+            self.lines.append(f"{', '.join(s.name for s in self.program.sizes)}, = sizes")
+        self.lines += [f"{old} = {new}" for old, new in self.given_as.items() if old in self.named]
+        freed = self._last_use()
+        for number, (schedule, kernel) in enumerate(zip(self.schedules, self.kernels, strict=True)):
+            self.lines += [self._allocate(b) for b in self.temps if self._first_use(b) == number]
+            self.lines += self._launch(schedule, kernel)
+            dead = [b for b, last in freed.items() if last == number and number + 1 < len(self.kernels)]
+            self.lines += [f"del {', '.join(dead)}"] if dead else []
+        return ["def run(inputs, outputs, sizes):", *(f"    {line}" for line in self.lines or ["pass"])]
+
+    def _unpack(self, names: Sequence[str], source: str) -> Iterator[str]:
+        wanted = [(k, name) for k, name in enumerate(names) if name in self.named]
+        if 2 * len(wanted) > len(names):
+            yield f"{', '.join(names)}, = {source}"
+        else:
+            yield from (f"{name} = {source}[{k}]" for k, name in wanted)
+
+    def _device(self) -> str:
+        names, source = (self.outputs, "outputs") if self.outputs else (self.inputs, "inputs")
+        return f"{names[0] if names[0] in self.named else f'{source}[0]'}.device"
+
+    def _first_use(self, buffer: Buffer) -> int:
+        return next((k for k, kernel in enumerate(self.kernels) if buffer.name in kernel.touched), -1)
+
+    def _last_use(self) -> dict[str, int]:
+        last = {b: k for k, kernel in enumerate(self.kernels) for b in kernel.touched}
+        return {t.name: last[t.name] for t in self.temps if t.name in last}
+
+    def _allocate(self, buffer: Buffer) -> str:
+        shape, stride = (f"({''.join(python_text(e) + ', ' for e in es)})" for es in (buffer.shape, buffer.stride))
+        return f"{buffer.name} = torch.empty_strided({shape}, {stride}, dtype={buffer.dtype}, device={self._device()})"
+
+    # ---- launches
+    def _launch(self, schedule: KernelSchedule, kernel: KernelText) -> Iterator[str]:
+        nests = {n.name: n for n in self.program.nests}
+        total: Expr = sum((t.all_tiles(nests) for t in schedule.tasks()), integer(0))
+        grid = python_text(total)
+        if schedule.pid_type != "flat":
+            reserved = f", reserved_sms={schedule.reserved_sms}" if schedule.reserved_sms else ""
+            grid = f"min({grid}, {schedule.sm_multiplier} * get_num_sm({self._device()}{reserved}))"
+        table = [f"table_{schedule.name}"] if kernel.tables else []
+        arguments = [*kernel.buffers, *table, *kernel.sizes]
+        if kernel.takes_wide:
+            undecided = dict.fromkeys(e for t in schedule.tasks() if t.wide is None for n in t.nests() for e in self.reach[n])
+            tests = [f"{python_text(e)} > 2147352576" for e in undecided if not e.is_Integer or int(e) > 2147352576]
+            arguments.append(f"WIDE={' or '.join(tests) or 'False'}")
+        if kernel.tables:
+            yield self._fetch(schedule, kernel)
+            arguments += [f"{t.aligned}={t.aligned.lower()}" for t in kernel.tables]
+        yield f"_launch_{schedule.name}(({grid},), {', '.join(arguments)})"
+
+    def _fetch(self, schedule: KernelSchedule, kernel: KernelText) -> str:
+        """The line that gets a kernel's table for the addresses of this call."""
+        results = ", ".join([f"table_{schedule.name}", *(t.aligned.lower() for t in kernel.tables)])
+        tensors = ", ".join(["*inputs", "*outputs", *self._temps_in(kernel)])
+        values = "".join(f"{python_text(e)}, " for e in _values(kernel))
+        return f"{results} = _table_{schedule.name}([{tensors}]{f', ({values})' if values else ''})"
+
+    def _temps_in(self, kernel: KernelText) -> list[str]:
+        cells = {cell for t in kernel.tables for row in t.rows for cell in row if isinstance(cell, str)}
+        return [t.name for t in self.temps if t.name in cells]
+
+    def table(self, schedule: KernelSchedule, kernel: KernelText) -> Iterator[str]:
+        """The statement that makes a kernel's table: names of tensors, then the rows of each family."""
+        values = {e: f"${k}" for k, e in enumerate(_values(kernel))}
+
+        def cell(c: str | Expr) -> str:
+            return self.given_as.get(c, c) if isinstance(c, str) else values.get(c) or str(int(c))
+
+        yield f"_table_{schedule.name} = AddressTable("
+        yield from _wrapped([*self.inputs, *self.outputs, *self._temps_in(kernel)])
+        yield "    ["
+        for t in kernel.tables:
+            yield f"        [  # {t.nest}"
+            yield from (f'            "{" ".join(map(cell, row))}",' for row in t.rows)
+            yield "        ],"
+        yield "    ],"
+        yield ")"
 
 
-def _first_use(buffer: Buffer, kernels: Sequence[KernelText]) -> int:
-    return next((k for k, kernel in enumerate(kernels) if buffer.name in kernel.buffers), -1)
+def _values(kernel: KernelText) -> list[Expr]:
+    """Cells of a kernel's table that sizes decide."""
+    return list(dict.fromkeys(c for t in kernel.tables for row in t.rows for c in row if not isinstance(c, str) and not c.is_Integer))
 
 
-def _last_use(program: TileProgram, kernels: Sequence[KernelText]) -> dict[str, int]:
-    temps = [b.name for b in program.buffers if b.kind == "temp"]
-    return {t: max(k for k, kernel in enumerate(kernels) if t in kernel.buffers) for t in temps if any(t in k.buffers for k in kernels)}
-
-
-def _allocate(buffer: Buffer, device: str) -> str:
-    shape, stride = (f"({''.join(python_text(e) + ', ' for e in es)})" for es in (buffer.shape, buffer.stride))
-    return f"{buffer.name} = torch.empty_strided({shape}, {stride}, dtype={buffer.dtype}, device={device})"
-
-
-def _launch(program: TileProgram, schedule: KernelSchedule, kernel: KernelText, reach: dict[str, tuple[Expr, ...]], device: str) -> str:
-    nests = {n.name: n for n in program.nests}
-    total: Expr = sum((t.tiles(nests[t.nest]) for t in schedule.tasks()), integer(0))
-    grid = python_text(total)
-    if schedule.pid_type != "flat":
-        reserved = f", reserved_sms={schedule.reserved_sms}" if schedule.reserved_sms else ""
-        grid = f"min({grid}, {schedule.sm_multiplier} * get_num_sm({device}{reserved}))"
-    arguments = [*kernel.buffers, *kernel.sizes]
-    if kernel.takes_wide:
-        undecided = dict.fromkeys(e for t in schedule.tasks() if t.wide is None for e in reach[t.nest])
-        tests = [f"{python_text(e)} > 2147352576" for e in undecided if not e.is_Integer or int(e) > 2147352576]
-        arguments.append(f"WIDE={' or '.join(tests) or 'False'}")
-    return f"_launch_{schedule.name}(({grid},), {', '.join(arguments)})"
+def _wrapped(names: Sequence[str]) -> Iterator[str]:
+    """One argument of a call: the names in one text, over as many lines as they need."""
+    for k in range(0, len(names), 16):
+        last = k + 16 >= len(names)
+        yield f'    "{" ".join(names[k : k + 16])}{"" if last else " "}"{"," if last else ""}'

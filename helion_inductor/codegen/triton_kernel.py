@@ -1,7 +1,7 @@
 """A kernel schedule -> the text of its Triton functions.
 
-Each task becomes one small ``@triton.jit`` function; the kernel numbers the virtual pids of all tasks of a phase one after
-another and dispatches by a balanced if/else over the boundaries::
+Each task becomes one small ``@triton.jit`` function (a family one more, which selects the member); the kernel numbers the
+virtual pids of all tasks of a phase one after another and dispatches by a balanced if/else over the boundaries::
 
     for pid_shared in tl.range(tl.program_id(0), total, tl.num_programs(0)):     # persistent_interleaved
         if pid_shared < end0:
@@ -13,26 +13,38 @@ another and dispatches by a balanced if/else over the boundaries::
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..ir.index import names_in
 from ..ir.schedule_ir import KernelSchedule, Phase, Task
 from ..ir.simplify import Ranges
-from ..ir.tile_ir import LoopNest, TileProgram, indices
+from ..ir.tile_ir import Buffer, LoopNest, TileProgram, indices
+from .dispatch import INDENT, choose
+from .family_text import TABLE, FamilyText, MemberTable, family_of
 from .index_text import triton_text
-from .task_body import INDENT, TaskBody
+from .task_body import TaskBody
 
 
 @dataclass(frozen=True)
 class KernelText:
-    """``name`` of the jit function, its ``source``, and its parameters: buffers, sizes, and whether it takes ``WIDE``."""
+    """``name`` of the jit function and its ``source``.
+
+    Its parameters are pointers to ``buffers``, a pointer to the table that holds ``tables`` one after another if there are any,
+    ``sizes``, ``WIDE`` if it ``takes_wide``, and a constexpr for each table. ``touched`` are all buffers that it reads or writes.
+    """
 
     name: str
     source: str
     buffers: tuple[str, ...]
+    tables: tuple[MemberTable, ...]
     sizes: tuple[str, ...]
     takes_wide: bool
+    touched: frozenset[str]
+
+    def pointers(self) -> tuple[str, ...]:
+        """Names of the parameters that are pointers."""
+        return (*(f"{b}_ptr" for b in self.buffers), *((TABLE,) if self.tables else ()))
 
 
 def kernel_name(schedule: KernelSchedule, nests: Sequence[LoopNest]) -> str:
@@ -46,60 +58,84 @@ def kernel_name(schedule: KernelSchedule, nests: Sequence[LoopNest]) -> str:
     return f"_helion_{'_'.join(words[:5])}_{schedule.name}" if words else f"_helion_{schedule.name}"
 
 
-def _task_names(nest: LoopNest, program: TileProgram) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    used = set(nest.reads()) | set(nest.writes())
+@dataclass(frozen=True)
+class _TaskText:
+    """``lines`` of the functions of a task, of which ``name`` is called; the parameters of that one after the pid."""
+
+    name: str
+    lines: list[str]
+    buffers: tuple[str, ...]
+    table: MemberTable | None
+    sizes: tuple[str, ...]
+    wide: bool
+
+    def arguments(self, *, typed: bool) -> list[str]:
+        return _parameters(self.buffers, (self.table,) if self.table else (), self.sizes, self.wide, typed=typed)
+
+
+def _parameters(buffers: Sequence[str], tables: Sequence[MemberTable], sizes: Sequence[str], wide: bool, *, typed: bool) -> list[str]:
+    constexpr = ": tl.constexpr" if typed else ""
+    constexprs = [f"{name}{constexpr}" for name in (*(["WIDE"] if wide else []), *(t.aligned for t in tables))]
+    return [*(f"{b}_ptr" for b in buffers), *([TABLE] if tables else []), *sizes, *constexprs]
+
+
+def _mentioned(nest: LoopNest) -> frozenset[str]:
+    in_body = (names_in(e) for s in nest.body for e in indices(s))
+    return frozenset().union(*in_body, *(names_in(a.extent) for a in (*nest.parallel, *nest.reduce)))
+
+
+def _plain(name: str, nest: LoopNest, task: Task, program: TileProgram) -> _TaskText:
+    used = {*nest.reads(), *nest.writes()}
+    mentioned = _mentioned(nest)
     buffers = tuple(b.name for b in program.buffers if b.name in used)
-    mentioned = frozenset().union(
-        *(names_in(e) for s in nest.body for e in indices(s)),
-        *(names_in(a.extent) for a in (*nest.parallel, *nest.reduce)),
-    )
-    return buffers, tuple(s.name for s in program.sizes if s.name in mentioned)
-
-
-def _signature(buffers: Sequence[str], sizes: Sequence[str], wide: bool, *, typed: bool) -> list[str]:
-    return [f"{b}_ptr" for b in buffers] + list(sizes) + ([f"WIDE{': tl.constexpr' if typed else ''}"] if wide else [])
-
-
-def _task_function(name: str, nest: LoopNest, task: Task, program: TileProgram) -> list[str]:
-    buffers, sizes = _task_names(nest, program)
-    parameters = ", ".join(["pid", *_signature(buffers, sizes, task.wide is None, typed=True)])
+    sizes = tuple(s.name for s in program.sizes if s.name in mentioned)
+    text = _TaskText(name, [], buffers, None, sizes, task.wide is None)
     body = TaskBody(nest, task, dict(program.by_name()), program.lower()).run()
-    origin = f"{INDENT}# nest @{nest.name}: {' '.join(nest.origins)}"
-    return ["@triton.jit", f"def {name}({parameters}):", origin[:160], *body, "", ""]
+    text.lines.extend(_function(name, text.arguments(typed=True), f"nest @{nest.name}: {' '.join(nest.origins)}", body))
+    return text
 
 
-def _dispatch(leaves: Sequence[str], ends: Sequence[str], first: int, last: int, depth: int) -> list[str]:
-    pad = INDENT * depth
-    if last - first == 1:
-        return [pad + leaves[first]]
-    middle = (first + last) // 2
-    return [
-        f"{pad}if pid_shared < {ends[middle - 1]}:",
-        *_dispatch(leaves, ends, first, middle, depth + 1),
-        f"{pad}else:",
-        *_dispatch(leaves, ends, middle, last, depth + 1),
-    ]
+def _family(name: str, task: Task, nests: Mapping[str, LoopNest], program: TileProgram, first_cell: int) -> _TaskText:
+    family = family_of(task, nests, program)
+    select = FamilyText(task, family, nests, program, first_cell)
+    template, wide = family.template, ["WIDE"] if task.wide is None else []
+    inner = [s.name for s in program.sizes if s.name in _mentioned(template)]
+    multiples = {s: family.multiple(k) for k, s in enumerate(family.symbols)}
+    stand_ins: dict[str, Buffer] = {a.name: a for a in family.arguments}
+    body = TaskBody(template, task, stand_ins, program.lower() | family.ranges(), multiples).run()
+    parameters = [*(f"{a.name}_ptr" for a in family.arguments), *family.symbols, *inner, *(f"{w}: tl.constexpr" for w in wide)]
+    about = f"{len(family.members)} nests like @{template.name}: {' '.join(template.origins)}"
+    lines = _function(f"{name}_body", parameters, about, body)
+    sizes = tuple(s.name for s in program.sizes if s.name in select.sizes() or s.name in inner)
+    pointers = select.pointers()
+    buffers = tuple(b.name for b in program.buffers if b.name in pointers)
+    text = _TaskText(name, lines, buffers, select.table(), sizes, task.wide is None)
+    call = f"{INDENT}{name}_body({', '.join(['pid', *select.body_arguments(), *inner, *wide])})"
+    text.lines.extend(_function(name, text.arguments(typed=True), f"nests {' '.join(f'@{m}' for m in family.members)}",
+                                [*select.lines(), call]))  # fmt: skip
+    return text
 
 
-def _phase_lines(prefix: str, phase: Phase, pid_type: str, program: TileProgram) -> list[str]:
+def _function(name: str, parameters: Sequence[str], about: str, body: Sequence[str]) -> list[str]:
+    return ["@triton.jit", f"def {name}({', '.join(['pid', *parameters])}):", f"{INDENT}# {about}"[:160], *body, "", ""]
+
+
+def _phase_lines(phase: Phase, texts: Sequence[_TaskText], pid_type: str, program: TileProgram) -> list[str]:
     nests = {n.name: n for n in program.nests}
     ranges = Ranges({}, program.lower())
     lines: list[str] = []
-    leaves: list[str] = []
+    leaves: list[list[str]] = []
     ends: list[str] = []
-    for k, task in enumerate(phase.tasks):
-        nest = nests[task.nest]
-        tiles = triton_text(task.tiles(nest), ranges)
+    for k, (task, text) in enumerate(zip(phase.tasks, texts, strict=True)):
+        tiles = triton_text(task.all_tiles(nests), ranges)
         before = ends[-1] if ends else None
         ends.append(f"end{k}")
         lines.append(f"{INDENT}end{k} = {before + ' + ' if before else ''}{tiles}")
-        buffers, sizes = _task_names(nest, program)
-        arguments = _signature(buffers, sizes, task.wide is None, typed=False)
         pid = f"pid_shared - {before}" if before else "pid_shared"
-        leaves.append(f"{prefix}_{task.nest}({', '.join([pid, *arguments])})")
+        leaves.append([f"{text.name}({', '.join([pid, *text.arguments(typed=False)])})"])
     total = ends[-1]
     if pid_type == "flat":
-        lines += [f"{INDENT}pid_shared = tl.program_id(0)", *_dispatch(leaves, ends, 0, len(leaves), 1)]
+        lines += [f"{INDENT}pid_shared = tl.program_id(0)", *choose(leaves, ends, "pid_shared", 1)]
         return lines if len(leaves) > 1 else lines[1:]
     if pid_type == "persistent_blocked":
         lines += [
@@ -109,23 +145,36 @@ def _phase_lines(prefix: str, phase: Phase, pid_type: str, program: TileProgram)
         ]
     else:
         lines.append(f"{INDENT}for pid_shared in tl.range(tl.program_id(0), {total}, tl.num_programs(0)):")
-    return lines + _dispatch(leaves, ends, 0, len(leaves), 2)
+    return lines + choose(leaves, ends, "pid_shared", 2)
+
+
+def _task_texts(phase: Phase, prefix: str, nests: Mapping[str, LoopNest], program: TileProgram) -> list[_TaskText]:
+    texts: list[_TaskText] = []
+    cells = 0
+    for task in phase.tasks:
+        name = f"{prefix}_{task.nest}"
+        if task.members:
+            texts.append(_family(name, task, nests, program, cells))
+        else:
+            texts.append(_plain(name, nests[task.nest], task, program))
+        table = texts[-1].table
+        cells += sum(map(len, table.rows)) if table else 0
+    return texts
 
 
 def kernel_text(schedule: KernelSchedule, program: TileProgram) -> KernelText:
     """All functions of one kernel. Kernels of several phases are not generated here yet: the schedule must have one."""
     (phase,) = schedule.phases
-    by_name = {n.name: n for n in program.nests}
-    nests = [by_name[t.nest] for t in phase.tasks]
-    name = kernel_name(schedule, nests)
-    prefix = f"_{schedule.name}"
-    lines: list[str] = []
-    for task, nest in zip(phase.tasks, nests, strict=True):
-        lines += _task_function(f"{prefix}_{nest.name}", nest, task, program)
-    used = [_task_names(n, program) for n in nests]
-    buffers = tuple(b.name for b in program.buffers if any(b.name in u[0] for u in used))
-    sizes = tuple(s.name for s in program.sizes if any(s.name in u[1] for u in used))
-    wide = any(t.wide is None for t in phase.tasks)
-    lines += ["@triton.jit", f"def {name}({', '.join(_signature(buffers, sizes, wide, typed=True))}):"]
-    lines += _phase_lines(prefix, phase, schedule.pid_type, program)
-    return KernelText(name, "\n".join(lines) + "\n", buffers, sizes, wide)
+    nests = {n.name: n for n in program.nests}
+    name = kernel_name(schedule, [nests[t.nest] for t in phase.tasks])
+    texts = _task_texts(phase, f"_{schedule.name}", nests, program)
+    named = {b for t in texts for b in t.buffers}
+    buffers = tuple(b.name for b in program.buffers if b.name in named)
+    tables = tuple(t.table for t in texts if t.table)
+    sizes = tuple(s.name for s in program.sizes if any(s.name in t.sizes for t in texts))
+    wide = any(t.wide for t in texts)
+    lines = [line for t in texts for line in t.lines]
+    lines += ["@triton.jit", f"def {name}({', '.join(_parameters(buffers, tables, sizes, wide, typed=True))}):"]
+    lines += _phase_lines(phase, texts, schedule.pid_type, program)
+    touched = frozenset(b for t in phase.tasks for n in t.nests() for b in (*nests[n].reads(), *nests[n].writes()))
+    return KernelText(name, "\n".join(lines) + "\n", buffers, tables, sizes, wide, touched)

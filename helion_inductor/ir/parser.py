@@ -66,8 +66,8 @@ _KERNEL = re.compile(
 )
 _PHASE = re.compile(r"phase (?P<number>\d+)")
 _TASK = re.compile(
-    r"task +nest @(?P<nest>[\w.]+) +pid_map (?P<pid_map>\w+)\((?P<dims>[^()]*)\) +tile\((?P<tile>[^()]*)\)"
-    r"(?: +(?P<width>wide|narrow))?"
+    r"task +nest @(?P<nest>[\w.]+)(?P<members>(?: +@[\w.]+)*) +pid_map (?P<pid_map>\w+)\((?P<dims>[^()]*)\)"
+    r" +tile\((?P<tile>[^()]*)\)(?: +select=(?P<select>\w+))?(?: +(?P<width>wide|narrow))?"
 )
 _DIM = re.compile(r"(?P<name>\w+)\[(?P<axes>[^\]]*)\]=(?P<block>\d+) (?P<kind>\w+)")
 
@@ -270,7 +270,9 @@ def _task(line: str) -> Task:
     parallel = [d.name for d in dims if d.kind == "parallel"]
     if _split(m["dims"]) != parallel:
         _fail(f"the pid map covers ({m['dims']}), the parallel dimensions are ({', '.join(parallel)})")
-    return Task(m["nest"], dims, {"wide": True, "narrow": False, None: None}[m["width"]], m["pid_map"])
+    members = tuple(name.removeprefix("@") for name in m["members"].split())
+    wide = {"wide": True, "narrow": False, None: None}[m["width"]]
+    return Task(m["nest"], dims, wide, m["pid_map"], members, m["select"] or Task.select)
 
 
 def _phase(lines: _Lines, number: int) -> Phase:

@@ -151,7 +151,9 @@ def task_line(task: Task) -> str:
     parallel = ", ".join(d.name for d in task.dims if d.kind == "parallel")
     width = "" if task.wide is None else "  wide" if task.wide else "  narrow"
     dims = ", ".join(map(_dim, task.dims))
-    return f"    task nest @{task.nest} pid_map {task.pid_map}({parallel}) tile({dims}){width}"
+    nests = " ".join(f"@{n}" for n in task.nests())
+    select = "" if task.select == Task.select else f"  select={task.select}"
+    return f"    task nest {nests} pid_map {task.pid_map}({parallel}) tile({dims}){select}{width}"
 
 
 def schedule_lines(schedule: KernelSchedule) -> list[str]:

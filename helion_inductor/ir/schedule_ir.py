@@ -6,7 +6,8 @@ Grammar (text form; ``printer`` writes it, ``parser`` reads it back to an equal 
                  ["  reserved_sms=" INT]
                  NEWLINE {phase}
     phase    ::= "  phase " INT NEWLINE {task}              numbered from 0
-    task     ::= "    task nest @" NAME " pid_map " PIDMAP "(" dimnames ") tile(" dim {", " dim} ")" [width] NEWLINE
+    task     ::= "    task nest @" NAME {" @" NAME} " pid_map " PIDMAP "(" dimnames ") tile(" dim {", " dim} ")" ["  select=table"]
+                 [width] NEWLINE
     width    ::= "  wide" | "  narrow"
     dim      ::= NAME "[" axisnames "]=" INT (" parallel" | " persistent" | " looped")
     PIDTYPE  ::= "flat" | "persistent_blocked" | "persistent_interleaved"
@@ -16,21 +17,26 @@ Grammar (text form; ``printer`` writes it, ``parser`` reads it back to an equal 
 Meaning. A *tile dimension* lays a run of a nest's axes out row-major and cuts it into blocks of a power of two
 elements. Parallel dimensions are cut across virtual pids: a task owns ``product(ceil(extent / block))`` of them,
 numbered by its pid map. A ``persistent`` reduce dimension is held whole in one block; a ``looped`` one is walked
-block by block, once per pass. Tasks of one phase share one virtual-pid space (task after task) and are independent;
-phases run one after another, and virtual pids restart at 0 in each. ``wide`` tasks compute offsets in 64 bits,
-``narrow`` ones in 32; with neither it is chosen at launch from the sizes.
+block by block, once per pass. A task of several nests is a *family*: nests of one form (``family``) on the same tiles,
+of which the kernel has one copy. It owns the virtual pids of the first nest, then those of the second, and so on;
+a member's buffers and integers are selected among the kernel's arguments, or come from a table in device memory.
+Tasks of one phase share one virtual-pid space (task after task) and are independent; phases run one after another,
+and virtual pids restart at 0 in each. ``wide`` tasks compute offsets in 64 bits, ``narrow`` ones in 32; with neither
+it is chosen at launch from the sizes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .index import Expr, ceil_div, integer, product
+from .index import ZERO, Expr, ceil_div, integer, product
 from .text import text
 from .tile_ir import LoopNest
 
 PID_TYPES = ("flat", "persistent_blocked", "persistent_interleaved")
 PID_MAPS = ("row_major",)
+SELECTS = ("arguments", "table")
 
 
 @dataclass(frozen=True)
@@ -49,16 +55,28 @@ class TileDim:
 
 @dataclass(frozen=True)
 class Task:
-    """One nest on tiles. ``wide``: 64-bit offsets (None: decided at launch)."""
+    """One nest on tiles, or a family of them: ``nest`` and further ``members``, told apart by ``select``.
+
+    ``wide``: 64-bit offsets (None: decided at launch).
+    """
 
     nest: str
     dims: tuple[TileDim, ...]
     wide: bool | None = False
     pid_map: str = "row_major"
+    members: tuple[str, ...] = ()
+    select: str = "arguments"
+
+    def nests(self) -> tuple[str, ...]:
+        return (self.nest, *self.members)
 
     def tiles(self, nest: LoopNest) -> Expr:
-        """Number of virtual pids."""
+        """Number of virtual pids that ``nest``, one of the task's, takes."""
         return product(ceil_div(d.extent(nest), integer(d.block)) for d in self.dims if d.kind == "parallel")
+
+    def all_tiles(self, nests: Mapping[str, LoopNest]) -> Expr:
+        """Number of virtual pids; ``nests`` by name."""
+        return sum((self.tiles(nests[n]) for n in self.nests()), ZERO)
 
     def reduce_dim(self) -> TileDim | None:
         return next((d for d in self.dims if d.kind != "parallel"), None)

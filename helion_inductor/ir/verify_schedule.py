@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from .family import signature
 from .printer import schedule_lines
-from .schedule_ir import PID_MAPS, PID_TYPES, KernelSchedule, Task
+from .schedule_ir import PID_MAPS, PID_TYPES, SELECTS, KernelSchedule, Task
 from .tile_ir import LoopNest, Scan, TileProgram
 from .verify import fail
 from .verify_nest import rule_name
@@ -31,14 +32,14 @@ def verify_schedules(kernels: Sequence[KernelSchedule], program: TileProgram) ->
         verify_schedule(kernel, program)
     nests, seen, done = _nests(program), Accesses(program), set[str]()
     for kernel in kernels:
-        for place, task in _tasks(kernel):
-            if task.nest in done:
-                _fail(nest_once, f"@{task.nest} runs in another kernel too", kernel, place)
-            for detail in seen.misplaced(nests[task.nest]):
+        for place, _, name in _runs(kernel):
+            if name in done:
+                _fail(nest_once, f"@{name} runs in another kernel too", kernel, place)
+            for detail in seen.misplaced(nests[name]):
                 _fail(dependence_order, detail, kernel, place)
-        for task in kernel.tasks():
-            seen.add(nests[task.nest])
-            done.add(task.nest)
+        for _, _, name in _runs(kernel):
+            seen.add(nests[name])
+            done.add(name)
     if left := [n.name for n in program.nests if n.name not in done]:
         lines = [line for k in kernels for line in schedule_lines(k)]
         fail(rule_name(nest_once), f"no kernel runs @{left[0]}", lines, len(lines) - 1)
@@ -56,6 +57,12 @@ def _tasks(kernel: KernelSchedule) -> Iterator[tuple[tuple[int, int], Task]]:
     for p, phase in enumerate(kernel.phases):
         for t, task in enumerate(phase.tasks):
             yield (p, t), task
+
+
+def _runs(kernel: KernelSchedule) -> Iterator[tuple[tuple[int, int], Task, str]]:
+    """Every nest that a task runs, the members of families included."""
+    for place, task in _tasks(kernel):
+        yield from ((place, task, name) for name in task.nests())
 
 
 def _nests(program: TileProgram) -> dict[str, LoopNest]:
@@ -104,6 +111,13 @@ def known_pid_type(kernel: KernelSchedule, program: TileProgram) -> Found:
             yield place, f"no pid map is called {task.pid_map}"
 
 
+def known_select(kernel: KernelSchedule, program: TileProgram) -> Found:
+    """A family selects its members in a way that has a meaning."""
+    for place, task in _tasks(kernel):
+        if task.select not in SELECTS:
+            yield place, f"no way to select a member is called {task.select}"
+
+
 def launch_settings(kernel: KernelSchedule, program: TileProgram) -> Found:
     """Warps are a power of two up to 32; stages and programs per SM are at least 1."""
     if not _power_of_two(kernel.num_warps) or kernel.num_warps > 32:
@@ -121,18 +135,28 @@ def phase_not_empty(kernel: KernelSchedule, program: TileProgram) -> Found:
 def known_nest(kernel: KernelSchedule, program: TileProgram) -> Found:
     """A task runs a nest of the program."""
     names = {n.name for n in program.nests}
-    for place, task in _tasks(kernel):
-        if task.nest not in names:
-            yield place, f"no nest is called @{task.nest}"
+    for place, _, name in _runs(kernel):
+        if name not in names:
+            yield place, f"no nest is called @{name}"
 
 
 def nest_once(kernel: KernelSchedule, program: TileProgram) -> Found:
     """A nest runs once."""
     seen: set[str] = set()
+    for place, _, name in _runs(kernel):
+        if name in seen:
+            yield place, f"@{name} runs twice"
+        seen.add(name)
+
+
+def family_form(kernel: KernelSchedule, program: TileProgram) -> Found:
+    """The members of a family have one form: one body, up to buffers and to the integers of extents and indices."""
+    nests, buffers = _nests(program), program.by_name()
     for place, task in _tasks(kernel):
-        if task.nest in seen:
-            yield place, f"@{task.nest} runs twice"
-        seen.add(task.nest)
+        if task.members:
+            form = signature(nests[task.nest], buffers)
+            yield from ((place, f"@{m} and @{task.nest} differ in form") for m in task.members
+                        if signature(nests[m], buffers) != form)  # fmt: skip
 
 
 def dim_names(kernel: KernelSchedule, program: TileProgram) -> Found:
@@ -148,8 +172,8 @@ def dim_names(kernel: KernelSchedule, program: TileProgram) -> Found:
 def dims_cover_axes(kernel: KernelSchedule, program: TileProgram) -> Found:
     """Parallel dimensions hold the parallel axes, once and in order; one last dimension holds all reduce axes."""
     nests = _nests(program)
-    for place, task in _tasks(kernel):
-        nest = nests[task.nest]
+    for place, task, name in _runs(kernel):
+        nest = nests[name]
         inner = [d for d in task.dims if d.kind != "parallel"]
         parallel = [a for d in task.dims if d.kind == "parallel" for a in d.axes]
         if parallel != [a.name for a in nest.parallel]:
@@ -171,9 +195,9 @@ def block_power_of_two(kernel: KernelSchedule, program: TileProgram) -> Found:
 def persistent_holds_all(kernel: KernelSchedule, program: TileProgram) -> Found:
     """The block of a persistent dimension holds its whole extent, where that is known."""
     nests = _nests(program)
-    for place, task in _tasks(kernel):
+    for place, task, name in _runs(kernel):
         for d in task.dims:
-            extent = d.extent(nests[task.nest])
+            extent = d.extent(nests[name])
             if d.kind == "persistent" and extent.is_Integer and extent > d.block:
                 yield place, f"{d.name} has {extent} elements in one block of {d.block}"
 
@@ -189,24 +213,24 @@ def scan_not_looped(kernel: KernelSchedule, program: TileProgram) -> Found:
 
 def phase_independent(kernel: KernelSchedule, program: TileProgram) -> Found:
     """Tasks of one phase run in any order: none reads or writes what another one writes."""
-    nests = _nests(program)
-    for p, phase in enumerate(kernel.phases):
-        seen = Accesses(program)
-        for t, task in enumerate(phase.tasks):
-            for name, hazard in seen.hazards(nests[task.nest]):
-                yield (p, t), f"@{name} and @{task.nest} share a phase: {hazard}"
-            seen.add(nests[task.nest])
+    nests, phase, seen = _nests(program), -1, Accesses(program)
+    for place, _, mine in _runs(kernel):
+        if place[0] != phase:
+            phase, seen = place[0], Accesses(program)
+        for name, hazard in seen.hazards(nests[mine]):
+            yield place, f"@{name} and @{mine} share a phase: {hazard}"
+        seen.add(nests[mine])
 
 
 def dependence_order(kernel: KernelSchedule, program: TileProgram) -> Found:
     """Nests that depend on one another run in program order."""
     nests, seen = _nests(program), Accesses(program)
-    for place, task in _tasks(kernel):
-        yield from ((place, detail) for detail in seen.misplaced(nests[task.nest]))
-        seen.add(nests[task.nest])
+    for place, _, name in _runs(kernel):
+        yield from ((place, detail) for detail in seen.misplaced(nests[name]))
+        seen.add(nests[name])
 
 
 KERNEL_RULES: tuple[Callable[[KernelSchedule, TileProgram], Found], ...] = (
-    known_pid_type, launch_settings, phase_not_empty, known_nest, nest_once, dim_names, dims_cover_axes,
+    known_pid_type, known_select, launch_settings, phase_not_empty, known_nest, nest_once, family_form, dim_names, dims_cover_axes,
     block_power_of_two, persistent_holds_all, scan_not_looped, phase_independent, dependence_order,
 )  # fmt: skip

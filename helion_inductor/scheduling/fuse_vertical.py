@@ -34,7 +34,7 @@ from ..ir.tile_ir import (
     is_value,
     operands,
 )
-from .dependence import predecessors, storage
+from .dependence import storage
 from .domain import common_domain
 from .hints import evaluate_size
 from .inline import MAX_BODY, as_loaded, digits, drop_dead, instantiate, invert
@@ -64,59 +64,122 @@ class _Refused:
 
 def fuse_vertical(program: TileProgram) -> tuple[TileProgram, tuple[FusionDecision, ...]]:
     """Join nests greedily in program order; see the module docstring."""
-    nests = list(program.nests)
+    line = _Line(program)
     decisions: list[FusionDecision] = []
     failed: dict[tuple[int, int], tuple[LoopNest, LoopNest]] = {}  # holds the nests, so that an id is not used twice
     position = 1
-    while position < len(nests):
-        for candidate in _candidates(nests, position):
-            pair = (nests[candidate], nests[position])
-            if (id(pair[0]), id(pair[1])) in failed:
+    while position < len(line.nests):
+        for candidate in line.candidates(position) if line.is_open(position) else ():
+            first, second = pair = (line.nests[candidate], line.nests[position])
+            if (id(first), id(second)) in failed:
                 continue
-            result = join(nests[candidate], nests[position], program)
-            place = _place(nests, candidate, position, program) if isinstance(result, LoopNest) else None
+            result = join(first, second, program)
+            place = line.place(candidate, position) if isinstance(result, LoopNest) else None
             reason = result.reason if isinstance(result, _Refused) else "" if place is not None else "a nest between depends on both"
-            decisions.append(FusionDecision(nests[candidate].name, nests[position].name, place is not None, reason))
+            decisions.append(FusionDecision(first.name, second.name, place is not None, reason))
             if place is not None and isinstance(result, LoopNest):
-                earlier, later = min(candidate, position), max(candidate, position)
-                del nests[later]
-                del nests[earlier]
-                nests.insert(place if place == earlier else place - 1, result)
-                position = max(earlier - 1, 0)
+                line.replace(candidate, position, result, place)
+                position = max(candidate - 1, 0)
                 break
-            failed[id(pair[0]), id(pair[1])] = pair
+            failed[id(first), id(second)] = pair
+        else:
+            line.close(position)
         position += 1
-    cleaned = drop_dead(nests, program.by_name())
+    cleaned = drop_dead(line.nests, program.by_name())
     return replace(program, nests=tuple(dce(cse(n)) for n in cleaned)), tuple(decisions)
 
 
-def _candidates(nests: Sequence[LoopNest], position: int) -> list[int]:
-    """Earlier nests that ``position`` reads from, nearest first, then those that read what it reads."""
-    nest = nests[position]
-    reads = set(nest.reads())
-    producers = [k for k in range(position - 1, -1, -1) if reads & set(nests[k].writes())]
-    siblings = [k for k in range(position - 1, -1, -1) if k not in producers and _shares_large(nest, nests[k])]
-    return producers + siblings[:4]
+@dataclass(frozen=True)
+class _Facts:
+    """Buffers that a nest reads, writes, and reads over all its axes; storages that it reads and writes."""
+
+    nest: LoopNest
+    reads: frozenset[str]
+    writes: frozenset[str]
+    wide_reads: frozenset[str]
+    uses: frozenset[str]
+    changes: frozenset[str]
+
+    def depends_on(self, earlier: _Facts) -> bool:
+        return bool(earlier.changes & (self.uses | self.changes) or self.changes & earlier.uses)
 
 
-def _shares_large(a: LoopNest, b: LoopNest) -> bool:
-    """Both read one buffer over all their axes (a whole pass over memory is saved)."""
-    return bool(_wide_reads(a) & _wide_reads(b))
+class _Line:
+    """The nests in order, with what is known of each, and which are open: may find a partner that was not tried."""
 
+    def __init__(self, program: TileProgram) -> None:
+        self.storages = storage(program)
+        self.nests = list(program.nests)
+        self.facts = [self._facts(n) for n in self.nests]
+        self.open = set(map(id, self.facts))
+        self.writers: dict[str, dict[int, _Facts]] = {}
+        self.wide_readers: dict[str, dict[int, _Facts]] = {}
+        self.readers: dict[str, dict[int, _Facts]] = {}
+        for f in self.facts:
+            self._enter(f)
+        self._number()
 
-def _wide_reads(nest: LoopNest) -> set[str]:
-    names = set(nest.extents())
-    return {s.buffer for s in nest.body if isinstance(s, Load) and len(names) > 0 and names_in(s.index) >= names}
+    def _facts(self, nest: LoopNest) -> _Facts:
+        reads, writes, names = frozenset(nest.reads()), frozenset(nest.writes()), set(nest.extents())
+        wide = frozenset(s.buffer for s in nest.body if isinstance(s, Load) and names and names_in(s.index) >= names)
+        return _Facts(nest, reads, writes, wide, *(frozenset(self.storages[b] for b in bs) for bs in (reads, writes)))
 
+    def _users(self, facts: _Facts) -> list[tuple[dict[str, dict[int, _Facts]], frozenset[str]]]:
+        return [(self.writers, facts.writes), (self.wide_readers, facts.wide_reads), (self.readers, facts.reads)]
 
-def _place(nests: Sequence[LoopNest], first: int, second: int, program: TileProgram) -> int | None:
-    before = predecessors(nests, storage(program))
-    between = range(first + 1, second)
-    if not any(k in before[second] for k in between):
-        return first
-    if not any(first in before[k] for k in between):
-        return second
-    return None
+    def _enter(self, facts: _Facts) -> None:
+        for users, buffers in self._users(facts):
+            for b in buffers:
+                users.setdefault(b, {})[id(facts)] = facts
+
+    def _number(self) -> None:
+        self.at = {id(f): k for k, f in enumerate(self.facts)}
+
+    def is_open(self, position: int) -> bool:
+        return id(self.facts[position]) in self.open
+
+    def close(self, position: int) -> None:
+        self.open.discard(id(self.facts[position]))
+
+    def candidates(self, position: int) -> list[int]:
+        """Earlier nests that ``position`` reads from, nearest first, then a few that read, over all axes, what it reads so: a
+        whole pass over memory is saved."""
+        mine = self.facts[position]
+
+        def before(users: Mapping[str, Mapping[int, _Facts]], buffers: frozenset[str]) -> list[int]:
+            found = {self.at[f] for b in buffers for f in users.get(b, ())}
+            return sorted((k for k in found if k < position), reverse=True)
+
+        producers = before(self.writers, mine.reads)
+        siblings = [k for k in before(self.wide_readers, mine.wide_reads) if k not in producers]
+        return producers + siblings[:4]
+
+    def place(self, first: int, second: int) -> int | None:
+        """Where both can stand as one: at the first, unless the second depends on a nest between, or at the second."""
+        between = self.facts[first + 1 : second]
+        if not any(self.facts[second].depends_on(f) for f in between):
+            return first
+        if not any(f.depends_on(self.facts[first]) for f in between):
+            return second
+        return None
+
+    def replace(self, first: int, second: int, nest: LoopNest, place: int) -> None:
+        """Put ``nest`` in the place of one of the two, and open whatever it may be a partner of."""
+        for k in (second, first):
+            old = self.facts.pop(k)
+            del self.nests[k]
+            self.open.discard(id(old))
+            for users, buffers in self._users(old):
+                for b in buffers:
+                    del users[b][id(old)]
+        facts = self._facts(nest)
+        at = place if place == first else place - 1
+        self.nests.insert(at, nest)
+        self.facts.insert(at, facts)
+        self._enter(facts)
+        self._number()
+        near = [(self.readers, facts.writes), (self.wide_readers, facts.wide_reads)]
+        self.open |= {id(facts), *(f for users, buffers in near for b in buffers for f in users.get(b, ()))}
 
 
 def join(a: LoopNest, b: LoopNest, program: TileProgram) -> LoopNest | _Refused:

@@ -40,7 +40,7 @@ def of_few_tiles(kernels: Sequence[KernelSchedule], case: Case, program: TilePro
 
     def grown(task: Task) -> Task:
         turn = 0
-        while evaluate_int(task.tiles(nests[task.nest]), case.sizes) > MOST_TILES:
+        while max(evaluate_int(task.tiles(nests[n]), case.sizes) for n in task.nests()) > MOST_TILES:
             dims = list(task.dims)
             if dims[turn].kind == "parallel":
                 dims[turn] = replace(dims[turn], block=2 * dims[turn].block)

@@ -91,7 +91,9 @@ def test_seeds_stay_with_the_graph() -> None:
     assert [r.code for r in report("dropout").refusals] == ["no-lowering"]
 
 
-@pytest.mark.parametrize("name", ["softmax_dynamic", "scatter_add", "two_loops_blocked", "adamw", "family_adamw", "family_of_two_sizes_dynamic"])
+@pytest.mark.parametrize("name", [
+    "softmax_dynamic", "scatter_add", "two_loops_blocked", "adamw", "family_adamw", "family_of_two_sizes_dynamic",
+])  # fmt: skip
 def test_printed_stages_read_back_and_generate_the_same_module(name: str) -> None:
     compiled = region(name)
     assert parse_program(str(compiled.lowered)) == compiled.lowered

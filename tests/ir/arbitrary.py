@@ -116,7 +116,10 @@ programs = st.builds(
 dims = st.builds(
     TileDim, names, axis_names, st.integers(0, 2**20), st.sampled_from(["parallel", "persistent", "looped"])
 )
-tasks = st.builds(Task, names, st.lists(dims, max_size=4).map(tuple), st.sampled_from([True, False, None]), names)
+members = st.lists(names, max_size=3).map(tuple)
+tasks = st.builds(
+    Task, names, st.lists(dims, max_size=4).map(tuple), st.sampled_from([True, False, None]), names, members, names
+)
 phases = st.builds(Phase, st.lists(tasks, max_size=3).map(tuple))
 settings = st.integers(0, 99)
 kernels = st.builds(KernelSchedule, names, names, settings, settings, st.lists(phases, max_size=3).map(tuple), settings)

@@ -56,7 +56,9 @@ kernel @_helion_softmax  pid_type=persistent_blocked  num_warps=4  num_stages=2 
     task nest @n0 pid_map row_major(a, b) tile(a[m]=1 parallel, b[n, p]=64 parallel, r[k]=1024 persistent)  wide
     task nest @n1 pid_map row_major() tile(r[k]=1024 looped)  narrow
   phase 1
-    task nest @n2 pid_map row_major(a) tile(a[m]=16 parallel)"""
+    task nest @n2 pid_map row_major(a) tile(a[m]=16 parallel)
+    task nest @n3 @n4 @n5 pid_map row_major(a) tile(a[m]=16 parallel)
+    task nest @n6 @n7 pid_map row_major(a) tile(a[m]=16 parallel)  select=table  wide"""
 
 
 @pytest.mark.parametrize("text", [SOFTMAX, EVERYTHING])
@@ -66,7 +68,8 @@ def test_written_programs(text: str) -> None:
 
 def test_written_schedule() -> None:
     assert str(parse_schedule(KERNELS)) == KERNELS
-    assert parse_schedule(KERNELS).tasks()[2].wide is None
+    tasks = parse_schedule(KERNELS).tasks()
+    assert tasks[2].wide is None and tasks[3].nests() == ("n3", "n4", "n5") and tasks[4].select == "table"
 
 
 def test_literals_keep_sign_and_type() -> None:
