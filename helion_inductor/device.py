@@ -15,7 +15,8 @@ class DeviceInfo:
     """Numbers of one device that tile sizes, worker counts and occupancy estimates are made from.
 
     `kind` is torch's device type; memory is in bytes; `capability` is (major, minor), (0, 0) where there is none.
-    `sm_count` counts the units that run programs side by side.
+    `sm_count` counts the units that run programs side by side. `clock_hz` is the highest clock of the multiprocessors,
+    `memory_bytes_per_s` what the memory's pins can carry; both are 0 where torch does not report them.
     """
 
     kind: str
@@ -29,6 +30,8 @@ class DeviceInfo:
     max_blocks_per_sm: int
     warp_size: int
     l2_bytes: int
+    clock_hz: float = 0.0
+    memory_bytes_per_s: float = 0.0
 
     def __str__(self) -> str:
         major, minor = self.capability
@@ -47,6 +50,8 @@ H200 = DeviceInfo(
     max_blocks_per_sm=32,
     warp_size=32,
     l2_bytes=60 * 1024 * 1024,
+    clock_hz=1.98e9,
+    memory_bytes_per_s=6144 / 8 * 2 * 3.201e9,
 )
 """The device that offline estimates (reports and tests made without a GPU) are for."""
 
@@ -97,6 +102,9 @@ def _describe_cuda(index: int) -> DeviceInfo:
         max_blocks_per_sm=_max_blocks_per_sm((props.major, props.minor)),
         warp_size=props.warp_size,
         l2_bytes=props.L2_cache_size,
+        clock_hz=1e3 * getattr(props, "clock_rate", 0),
+        # Two transfers in a clock, on every line of the bus.
+        memory_bytes_per_s=2e3 * getattr(props, "memory_clock_rate", 0) * getattr(props, "memory_bus_width", 0) / 8,
     )
 
 

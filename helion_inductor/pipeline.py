@@ -30,7 +30,9 @@ from .lowering.inductor_loops import LoopRefused
 from .lowering.lower import lower_component
 from .options import Options
 from .pieces import Pieces, lower_pieces
+from .scheduling.device_model import H200_MODEL, DeviceModel
 from .scheduling.fuse_vertical import FusionDecision, fuse_vertical
+from .scheduling.guard import JoinDecision
 from .scheduling.in_place import InPlaceDecision, grant_in_place
 from .scheduling.inline import inline_producers
 from .scheduling.persistent import build_schedules
@@ -78,7 +80,7 @@ class CompiledRegion:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     size_values: Mapping[str, Any]
-    decisions: tuple[FusionDecision, ...]
+    decisions: tuple[FusionDecision | JoinDecision, ...]
     in_place: tuple[InPlaceDecision, ...]
     stages: tuple[StageRecord, ...]
 
@@ -96,8 +98,8 @@ class _Timer:
         return result
 
 
-def compile_region(region: RegionInput, options: Options, target: TileTarget) -> CompiledRegion:
-    """All stages, each checked.
+def compile_region(region: RegionInput, options: Options, target: TileTarget, device: DeviceModel = H200_MODEL) -> CompiledRegion:
+    """All stages, each checked; ``device`` is what times are predicted for.
 
     Raises:
         LoopRefused: when a node of the region turns out not to be loops.
@@ -114,10 +116,10 @@ def compile_region(region: RegionInput, options: Options, target: TileTarget) ->
     wanted = tuple(pair for pair in region.in_place if pair[1] in program.by_name())
     program, in_place = timer.run("in place", lambda: grant_in_place(program, wanted), lambda r: r[0])
     verify_program(program)
-    schedules = timer.run("schedule", lambda: build_schedules(
+    schedules, joins = timer.run("schedule", lambda: build_schedules(
         program, target, pid_type=options.pid_type, sm_multiplier=options.num_sm_multiplier, num_warps=options.num_warps,
-        num_stages=options.num_stages, block_sizes=options.block_sizes, reserved_sms=options.reserved_sms,
-    ), lambda r: _Lines(r))  # fmt: skip
+        num_stages=options.num_stages, block_sizes=options.block_sizes, reserved_sms=options.reserved_sms, device=device,
+    ), lambda r: _Lines(r[0]))  # fmt: skip
     verify_schedules(schedules, program)
     overwritten = {b.aliases for b in program.buffers if b.aliases is not None}
     inputs = tuple(b.name for b in program.buffers if b.kind == "in" and b.name not in overwritten)
@@ -125,8 +127,8 @@ def compile_region(region: RegionInput, options: Options, target: TileTarget) ->
     source = timer.run("generate", lambda: region_source(program, schedules, inputs, region.outputs, reaches), lambda r: r.module)
     key = hashlib.sha256(source.module.encode()).hexdigest()[:32]
     stages = tuple(timer.records)
-    return CompiledRegion(key, lowered, program, schedules, source, inputs, region.outputs, pieces.size_values, tuple(decisions), in_place,
-                          stages)  # fmt: skip
+    return CompiledRegion(key, lowered, program, schedules, source, inputs, region.outputs, pieces.size_values,
+                          (*decisions, *joins), in_place, stages)  # fmt: skip
 
 
 class _Lines(tuple[Any, ...]):

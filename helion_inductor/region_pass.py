@@ -11,6 +11,7 @@ import torch
 from torch import fx
 
 from . import compat
+from .device import H200, describe
 from .errors import Unsupported
 from .fx_bridge import (
     SubGraph,
@@ -29,7 +30,8 @@ from .lowering.partition import PartitionPlan, Refusal, RegionNodes, partition
 from .options import Options
 from .pipeline import CompiledRegion, RegionInput, compile_region
 from .report import GraphReport, RegionReport
-from .scheduling.cost import region_pays
+from .scheduling.device_model import DeviceModel, device_model
+from .scheduling.guard import Prediction, pays, predict
 from .scheduling.tile_sizes import TileTarget
 
 CAPTURED_MODES = ("reduce-overhead", "max-autotune")
@@ -47,13 +49,15 @@ class PassSettings:
 
 @dataclass(frozen=True)
 class PlannedRegion:
-    """A region of a graph with what it compiled to; ``in_place`` maps the name of an output to the graph input it is written on."""
+    """A region of a graph with what it compiled to; ``in_place`` maps the name of an output to the graph input it is written on,
+    ``prediction`` is None where kernels are made for the interpreter."""
 
     nodes: RegionNodes
     compiled: CompiledRegion
     in_place: dict[str, fx.Node]
     taken: bool
     reason: str
+    prediction: Prediction | None = None
 
 
 def calls_of(graph: fx.Graph) -> list[fx.Node]:
@@ -98,7 +102,7 @@ def failed_graph(name: str, graph: fx.Graph, error: Exception) -> GraphReport:
 
 
 def _report(name: str, calls: int, planned: list[PlannedRegion], plan: PartitionPlan, graph: fx.Graph) -> GraphReport:
-    regions = tuple(RegionReport(p.compiled, tuple(n.name for n in p.nodes.members), p.taken, p.reason) for p in planned)
+    regions = tuple(RegionReport(p.compiled, tuple(n.name for n in p.nodes.members), p.taken, p.reason, p.prediction) for p in planned)
     hint = "regions='all' takes it anyway"
     unpaid = [Refusal("does-not-pay", n.name, p.reason, hint) for p in planned if not p.taken for n in p.nodes.members]
     in_place = _written_in_place(planned, graph)
@@ -122,10 +126,7 @@ def _plan_region(graph: fx.Graph, region: RegionNodes, settings: PassSettings, e
     granted = {d.output for d in compiled.in_place if d.granted}
     unread = {outputs[o] for o, t in wanted.items() if t not in inputs and _same_layout(o, t)}
     targets = {o.name: t for o, t in wanted.items() if outputs[o] in granted | unread}
-    taken, reason = True, ""
-    if settings.options.regions == "auto" and not settings.target(sub.device).interpreter:
-        taken, reason = region_pays(compiled.program, compiled.schedules, captured=settings.options.mode in CAPTURED_MODES)
-    plan = PlannedRegion(region, compiled, targets, taken, reason)
+    plan = PlannedRegion(region, compiled, targets, *_judge(compiled, sub.device, settings))
     nodes = SizeNodes(graph)
     if missing := nodes.missing([*_sizes(compiled, nodes), *_output_sizes(plan.nodes)]):
         return replace(plan, taken=False, reason=f"no node of the graph carries the size {missing[0]}")
@@ -133,6 +134,21 @@ def _plan_region(graph: fx.Graph, region: RegionNodes, settings: PassSettings, e
         if not compat.can_compare_strides(sub.fake_mode.shape_env, dense_like(node.meta["val"])[1]):
             return replace(plan, taken=False, reason=f"Inductor cannot reason about the strides of {node.name}")
     return plan
+
+
+def _model_of(device: torch.device) -> DeviceModel:
+    """What times are predicted for; tensors on the CPU are taken to be on an H200."""
+    return device_model(describe(device) if device.type == "cuda" else H200)
+
+
+def _judge(compiled: CompiledRegion, device: torch.device, settings: PassSettings) -> tuple[bool, str, Prediction | None]:
+    """(whether the region is taken, why (not), the times predicted for it)"""
+    if settings.target(device).interpreter:
+        return True, "the interpreter runs every region", None
+    times = predict(compiled.program, compiled.schedules, _model_of(device))
+    if settings.options.regions != "auto":
+        return True, f"regions='{settings.options.regions}'", times
+    return *pays(times, captured=settings.options.mode in CAPTURED_MODES), times
 
 
 def _compile(sub: SubGraph, outputs: tuple[str, ...], pairs: tuple[tuple[str, str], ...], settings: PassSettings,
@@ -144,7 +160,7 @@ def _compile(sub: SubGraph, outputs: tuple[str, ...], pairs: tuple[tuple[str, st
         hints = symbol_hints(sub.module.graph.nodes)
         region = RegionInput("region", sub.module, sub.fake_mode, outputs, layouts, hints, pairs)
         try:
-            equal[structure] = compile_region(region, settings.options, settings.target(sub.device))
+            equal[structure] = compile_region(region, settings.options, settings.target(sub.device), _model_of(sub.device))
         except LoopRefused as refusal:
             first, *others = (sub.original.get(n, n) for n in (refusal.node, *refusal.others))
             raise LoopRefused(first, refusal.reason, others) from refusal

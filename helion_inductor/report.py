@@ -12,17 +12,25 @@ from .lowering.partition import Refusal
 from .pipeline import CompiledRegion
 from .runtime.precompile import KernelRequest, Resources, compile_offline_many
 from .scheduling.fuse_vertical import FusionDecision
+from .scheduling.guard import JoinDecision, Prediction
+from .scheduling.resources import ResourceEstimate, resources_of
 from .signatures import kernel_request
 
 
 @dataclass(frozen=True)
 class KernelReport:
-    """One kernel of a region: its name, schedule, and the text of the module it is in."""
+    """One kernel of a region: its name, schedule, and the text of the module it is in. ``predicted_us``: its time on the device,
+    launch included, from the cost model; None where it is made for the interpreter."""
 
     name: str
     schedule: KernelSchedule
     source: str
     region: CompiledRegion
+    predicted_us: float | None = None
+
+    def estimate(self) -> ResourceEstimate:
+        """Registers as the cost model estimates them, without compiling."""
+        return resources_of(self.schedule, self.region.program)
 
     def request(self, path: str, target: str = "sm_90") -> KernelRequest:
         """How to compile this kernel offline from its module at ``path``."""
@@ -40,20 +48,28 @@ class KernelReport:
             raise RuntimeError(f"{self.name} does not compile for {target}: {result}")
         return result
 
+    def __str__(self) -> str:
+        time = "" if self.predicted_us is None else f", predicted {self.predicted_us:.1f} us, about {self.estimate()}"
+        return f"{self.name}: {len(self.schedule.tasks())} tasks, {self.schedule.pid_type}{time}"
+
 
 @dataclass(frozen=True)
 class RegionReport:
-    """A region that was compiled; ``taken`` unless ``reason`` says why it stayed with Inductor."""
+    """A region that was compiled, whether it was ``taken`` or stays with Inductor, and why. ``prediction``: the times that the
+    cost model gives it and Inductor's alternative, None where kernels are made for the interpreter."""
 
     compiled: CompiledRegion
     nodes: tuple[str, ...]
     taken: bool
     reason: str
+    prediction: Prediction | None = None
 
     def kernels(self) -> tuple[KernelReport, ...]:
         region = self.compiled
+        times = self.prediction.kernels if self.prediction is not None else (None,) * len(region.schedules)
         return tuple(
-            KernelReport(k.name, s, region.source.module, region) for k, s in zip(region.source.kernels, region.schedules, strict=True)
+            KernelReport(k.name, s, region.source.module, region, us)
+            for k, s, us in zip(region.source.kernels, region.schedules, times, strict=True)
         )
 
 
@@ -86,7 +102,7 @@ class Report:
         return tuple(r for g in self.graphs for r in g.refusals)
 
     @property
-    def decisions(self) -> tuple[FusionDecision, ...]:
+    def decisions(self) -> tuple[FusionDecision | JoinDecision, ...]:
         return tuple(d for g in self.graphs for r in g.regions for d in r.compiled.decisions)
 
     def nest_count(self) -> int:
@@ -103,12 +119,14 @@ class Report:
             lines.append(f"graph {graph.name}: {graph.calls} calls, {taken} regions, {len(graph.refusals)} calls left")
             for region in graph.regions:
                 compiled = region.compiled
-                state = "taken" if region.taken else f"left: {region.reason}"
+                state = f"{'taken' if region.taken else 'left'}: {region.reason}"
                 lines.append(
                     f"  region {compiled.key[:12]}: {len(region.nodes)} calls, {len(compiled.lowered.nests)} loops, "
                     f"{len(compiled.program.nests)} nests, {len(compiled.schedules)} kernels, {state}"
                 )
-                lines += [f"    {k.name}: {len(k.schedule.tasks())} tasks, {k.schedule.pid_type}" for k in region.kernels()]
+                if region.prediction is not None:
+                    lines.append(f"    {region.prediction}")
+                lines += [f"    {k}" for k in region.kernels()]
             lines += [f"  left {r}" for r in graph.refusals]
         return "\n".join(lines)
 

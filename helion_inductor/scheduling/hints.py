@@ -9,4 +9,6 @@ from ..ir.index import Expr, integer
 
 def evaluate_size(e: Expr, hints: Mapping[str, int]) -> int:
     """``e`` at the hinted sizes."""
+    if e.is_Integer:
+        return int(e)
     return int(e.xreplace({s: integer(hints.get(s.name, 1)) for s in e.free_symbols}))

@@ -139,6 +139,17 @@ def reduce_is_contiguous(nest: LoopNest) -> bool:
     return votes >= 0
 
 
+def usual_warps(task: Task, nest: LoopNest) -> int:
+    """Warps that suit the block of ``nest`` in ``task``."""
+    elements = 1
+    for dim in task.dims:
+        extent = dim.extent(nest)
+        elements *= min(dim.block, int(extent)) if extent.is_Integer else dim.block
+    if any(isinstance(s, Scan) for s in nest.body):
+        return 4
+    return 8 if elements >= 4096 else 4 if elements >= 512 else 2 if elements >= 128 else 1
+
+
 def _wide(nest: LoopNest, program: TileProgram) -> bool | None:
     """True or False when 64-bit offsets are known to be needed or not; None when the sizes decide."""
     decided = [_exceeds(e) for e in reach(nest, program)]

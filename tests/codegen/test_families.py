@@ -49,7 +49,7 @@ def test_families_compute_their_members(case: Case, target: TileTarget, pid_type
 @given(member_cases(), TARGETS, st.sampled_from(PID_TYPES), WORKERS)
 def test_the_compilers_own_schedules(case: Case, target: TileTarget, pid_type: str, workers: int) -> None:
     program = collapse(case.program)
-    kernels = build_schedules(program, target, pid_type=pid_type)
+    kernels, _ = build_schedules(program, target, pid_type=pid_type)
     verify_schedules(kernels, program)
     note("\n".join(map(str, kernels)))
     case.check(run_module(case, program, of_few_tiles(kernels, case, program), workers))

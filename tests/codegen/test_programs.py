@@ -69,7 +69,7 @@ def test_the_pipeline(case: Case, target: TileTarget, pid_type: str, x: int | No
     for nest in program.nests:  # lowering refuses a scan whose length is not known
         assume(all(a.extent.is_Integer for a in nest.reduce) or not any(isinstance(s, Scan) for s in nest.body))
     blocks = {name: block for name, block in (("x", x), ("r", r)) if block}
-    kernels = build_schedules(program, target, pid_type=pid_type, sm_multiplier=multiplier, block_sizes=blocks)
+    kernels, _ = build_schedules(program, target, pid_type=pid_type, sm_multiplier=multiplier, block_sizes=blocks)
     verify_schedules(kernels, program)
     note(f"{program}\n" + "\n".join(map(str, kernels)))
     case.check(run_module(case, program, of_few_tiles(kernels, case, program), workers))
@@ -80,7 +80,7 @@ def test_pid_types_agree_to_the_bit(case: Case, pid_type: str, workers: int) -> 
     """Who computes a tile does not matter: the same tiles give the same bits."""
     program = passes(case.program)["collapse"]
     assume(not program.sizes or not any(isinstance(s, Scan) for n in program.nests for s in n.body))
-    kernels = of_few_tiles(build_schedules(program, TileTarget(4)), case, program)
+    kernels = of_few_tiles(build_schedules(program, TileTarget(4))[0], case, program)
     want = run_module(case, program, kernels, 1)
     got = run_module(case, program, [replace(k, pid_type=pid_type) for k in kernels], workers)
     assert all(torch.equal(got[name], want[name]) for name in want), f"{case!r}"
