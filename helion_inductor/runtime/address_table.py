@@ -11,12 +11,10 @@ of their own that is waited for, and kept as long as the `AddressTable` is.
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -24,7 +22,7 @@ import torch
 from triton.runtime.driver import driver
 
 from ..errors import HelionError
-from .occupancy import cuda_driver
+from .capture import relaxed_capture
 
 KEPT = 8
 """Tables kept for each stream: memory often comes back at the addresses of the last step, or of the one before it."""
@@ -149,7 +147,7 @@ def _allocated(index: int, count: int, cells: list[int] | None = None) -> torch.
     Runs in a thread of its own: the memory pool of a graph, and that of a warm-up for one, takes whatever the thread that made
     it allocates. Streams come from a small pool, and one that is being captured must be left alone.
     """
-    with _relaxed_capture(), torch.cuda.device(index):
+    with relaxed_capture(), torch.cuda.device(index):
         stream = torch.cuda.Stream(index, priority=-1)
         with torch.cuda.stream(stream):
             if torch.cuda.is_current_stream_capturing():
@@ -177,18 +175,3 @@ def _in_own_thread(work: Callable[[], torch.Tensor]) -> torch.Tensor:
     if isinstance(found, BaseException):
         raise found
     return found  # type: ignore[no-any-return]
-
-
-@contextlib.contextmanager
-def _relaxed_capture() -> Iterator[None]:
-    """Lets this thread allocate and wait while another one captures a graph."""
-    if torch.version.hip is not None:
-        yield
-        return
-    mode = ctypes.c_int(2)  # CU_STREAM_CAPTURE_MODE_RELAXED; each exchange leaves the previous mode in `mode`
-    exchange = cuda_driver().cuThreadExchangeStreamCaptureMode
-    exchange(ctypes.byref(mode))
-    try:
-        yield
-    finally:
-        exchange(ctypes.byref(mode))

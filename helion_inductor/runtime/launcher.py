@@ -7,11 +7,10 @@ later calls hand their arguments straight to the compiled kernel, after checking
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import functools
 import operator
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -22,7 +21,8 @@ from triton.runtime.driver import driver
 from triton.runtime.errors import InterpreterError, OutOfResources
 
 from ..errors import HelionError, LaunchRejected
-from .occupancy import check_residency, cuda_driver
+from .capture import relaxed_capture
+from .occupancy import check_residency
 
 MAX_GRID_X = 2**31 - 1
 MAX_GRID_YZ = 65535
@@ -178,7 +178,7 @@ class Launcher:
         """Launches on the current device `index`, compiling if need be, and keeps the specialisation under `key`."""
         self._reject_unknown(constexprs)
         resident = 0
-        with self._lock, _relaxed_capture():
+        with self._lock, relaxed_capture() if _capturing() else contextlib.nullcontext():
             try:
                 if required:
                     compiled = _finished(self.jit_fn.warmup(*args, grid=blocks, **constexprs, **self.options))
@@ -342,19 +342,8 @@ def _finished(compiled: Any) -> Any:
     return compiled.result() if hasattr(compiled, "result") else compiled
 
 
-@contextlib.contextmanager
-def _relaxed_capture() -> Iterator[None]:
-    """Lets this thread load a module while it captures a CUDA graph; outside a capture it does nothing."""
-    if torch.version.hip is not None or not torch.cuda.is_current_stream_capturing():
-        yield
-        return
-    mode = ctypes.c_int(2)  # CU_STREAM_CAPTURE_MODE_RELAXED; each exchange leaves the previous mode in `mode`
-    exchange = cuda_driver().cuThreadExchangeStreamCaptureMode
-    exchange(ctypes.byref(mode))
-    try:
-        yield
-    finally:
-        exchange(ctypes.byref(mode))
+def _capturing() -> bool:
+    return torch.version.hip is None and torch.cuda.is_current_stream_capturing()
 
 
 def _is_empty(name: str, blocks: tuple[int, ...]) -> bool:

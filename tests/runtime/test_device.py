@@ -71,6 +71,9 @@ def test_cuda_properties_are_read_from_torch(monkeypatch: pytest.MonkeyPatch, fr
         max_threads_per_multi_processor=2048,
         warp_size=32,
         L2_cache_size=60 << 20,
+        clock_rate=1_980_000,
+        memory_clock_rate=3_201_000,
+        memory_bus_width=6144,
     )
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: properties)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)

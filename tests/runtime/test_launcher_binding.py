@@ -19,8 +19,8 @@ from triton.runtime.driver import driver
 from triton.runtime.errors import OutOfResources
 
 from helion_inductor.errors import HelionError, LaunchRejected
+from helion_inductor.runtime import capture, occupancy
 from helion_inductor.runtime import launcher as launcher_module
-from helion_inductor.runtime import occupancy
 from helion_inductor.runtime.launcher import Launcher, _specialise, default_launcher
 
 
@@ -353,7 +353,7 @@ def test_first_launches_under_capture_relax_the_capture_mode(
 
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
     library = SimpleNamespace(cuThreadExchangeStreamCaptureMode=exchange)
-    monkeypatch.setattr(launcher_module, "cuda_driver", lambda: library)
+    monkeypatch.setattr(capture, "cuda_driver", lambda: library)
     machine.kernel.run = jit
     Launcher(machine.kernel)((1,), _tensor(8), 3, 0.5, WIDE=True)
     assert seen == [2] and mode == [0]
