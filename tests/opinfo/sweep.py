@@ -12,6 +12,7 @@ table. ``--save`` also writes the classes to ``swept.json``. ``outcome.py`` says
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import json
 import multiprocessing
@@ -19,7 +20,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,22 +57,29 @@ def dtypes_of(op: Any, wanted: Sequence[str]) -> list[torch.dtype]:
     return [d for d in dict.fromkeys(dtype_of(op, name) for name in wanted) if d is not None]
 
 
-def warm_up() -> None:
+@contextlib.contextmanager
+def warmed_up() -> Iterator[None]:
     """Import in the parent what every child needs, and let Dynamo see through the random ops' wrappers.
 
     The wrappers seed the generator within a context manager, on which Dynamo gives up; seeds are set around the calls anyway.
+    Settings of torch's are afterwards what they were.
     """
     import torch._inductor.config as inductor_config
     from torch.testing._internal import common_methods_invocations as invocations
 
     from helion_inductor import backend
 
+    wrapper, threads = invocations.wrapper_set_seed, torch.get_num_threads()
     invocations.wrapper_set_seed = lambda op, *args, **kwargs: op(*args, **kwargs)
-
     torch.set_num_threads(1)  # a forked child has none of its parent's threads, of either kind
-    inductor_config.compile_threads = 1
-    inductor_config.force_disable_caches = True  # sign and sgn are one graph, and one that is found in a cache has no report
-    torch.compile(lambda x: x.exp().sum(), backend=backend.helion, options={"regions": "all"})(torch.ones(4))
+    # sign and sgn are one graph, and one that is found in a cache has no report
+    try:
+        with inductor_config.patch(compile_threads=1, force_disable_caches=True):
+            torch.compile(lambda x: x.exp().sum(), backend=backend.helion, options={"regions": "all"})(torch.ones(4))
+            yield
+    finally:
+        torch.set_num_threads(threads)
+        invocations.wrapper_set_seed = wrapper
 
 
 def run_op(op: Any, dtype: torch.dtype, count: int, *, partial: bool) -> list[Outcome]:
@@ -152,6 +160,27 @@ def read_log(log: Path, made_by: str) -> dict[tuple[str, str], list[Outcome]]:
     return done
 
 
+def sweep(ops: Sequence[Any], row: str, chosen: argparse.Namespace, done: Mapping[tuple[str, str], list[Outcome]],
+          made_by: str) -> dict[str, Outcome]:  # fmt: skip
+    """One row of the table: the worst outcome of every op, from the log or from a child, which adds it to the log."""
+    found: dict[str, Outcome] = {}
+    for op in ops:
+        if (dtype := dtype_of(op, row)) is None:
+            continue
+        start = time.perf_counter()
+        outcomes = done.get((op.full_name, row))
+        if outcomes is None:
+            outcomes = run_in_child(op, dtype, chosen.samples, partial=chosen.partial, timeout=chosen.timeout)
+            entry = {"made_by": made_by, "op": op.full_name, "row": row, "outcomes": [o.record() for o in outcomes]}
+            with chosen.log.open("a") as log:
+                log.write(json.dumps(entry) + "\n")
+        outcome = found[op.full_name] = worst(outcomes)
+        if outcome.status not in ("region", "extern", "nothing"):
+            print(f"{outcome.op} {outcome.dtype} #{outcome.sample} {outcome.status} [{time.perf_counter() - start:.0f} s]: "
+                  f"{' | '.join(outcome.reasons)}", flush=True)  # fmt: skip
+    return found
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ops", nargs="*", help="names, as op.name or op.full_name")
@@ -169,24 +198,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         chosen.log.unlink(missing_ok=True)
     made_by = fingerprint(chosen.samples, chosen.partial)
     done = read_log(chosen.log, made_by)
-    warm_up()
-    rows: dict[str, dict[str, Outcome]] = {}
-    for row in chosen.dtypes:
-        rows[row] = {}
-        for op in ops:
-            if (dtype := dtype_of(op, row)) is None:
-                continue
-            start = time.perf_counter()
-            outcomes = done.get((op.full_name, row))
-            if outcomes is None:
-                outcomes = run_in_child(op, dtype, chosen.samples, partial=chosen.partial, timeout=chosen.timeout)
-                entry = {"made_by": made_by, "op": op.full_name, "row": row, "outcomes": [o.record() for o in outcomes]}
-                with chosen.log.open("a") as log:
-                    log.write(json.dumps(entry) + "\n")
-            outcome = rows[row][op.full_name] = worst(outcomes)
-            if outcome.status not in ("region", "extern", "nothing"):
-                print(f"{outcome.op} {outcome.dtype} #{outcome.sample} {outcome.status} [{time.perf_counter() - start:.0f} s]: "
-                      f"{' | '.join(outcome.reasons)}", flush=True)  # fmt: skip
+    with warmed_up():
+        rows = {row: sweep(ops, row, chosen, done, made_by) for row in chosen.dtypes}
     print(table(rows))
     if chosen.save:
         SWEPT.write_text(classes(rows))

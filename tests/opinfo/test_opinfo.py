@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import torch
 
 from helion_inductor import compat
 from tests.opinfo.outcome import Outcome, difference
-from tests.opinfo.sweep import SWEPT, dtypes_of, op_database, read_log, run_in_child, warm_up, worst
+from tests.opinfo.sweep import SWEPT, dtypes_of, op_database, read_log, run_in_child, warmed_up, worst
 from tests.opinfo.table import COLUMNS, classes, table
 
 EXPECTED = Path(__file__).parent / "expected.json"
@@ -45,10 +46,11 @@ CHOSEN = [key for key in TABLE if key[0] in QUICK]
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _warm() -> None:
+def _warm() -> Iterator[None]:
     if not compat.interpreting():
         pytest.skip("the samples are CPU tensors: they need Triton's interpreter")
-    warm_up()
+    with warmed_up():
+        yield
 
 
 @pytest.mark.parametrize("key", CHOSEN, ids="-".join)
