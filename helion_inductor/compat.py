@@ -76,10 +76,13 @@ def name_in_wrappers(op: Any, function: str) -> None:
     lower_op = lowerings[op]
 
     def lower(*args: Any, **kwargs: Any) -> Any:
+        before = len(V.graph.operations)
         result = lower_op(*args, **kwargs)
-        kernel: Any = V.graph.operations[-1]
-        if kernel.op_overload is op and not V.graph.cpp_wrapper:
-            kernel.python_kernel_name = function
+        # Others may follow the op's own: what still had to read a tensor that the op overwrites is computed then.
+        made: list[Any] = V.graph.operations[before:]
+        for kernel in made if not V.graph.cpp_wrapper else ():
+            if getattr(kernel, "op_overload", None) is op:
+                kernel.python_kernel_name = function
         return result
 
     lowerings[op] = lower

@@ -136,39 +136,31 @@ def in_place_candidates(graph: fx.Graph, region: RegionNodes) -> dict[fx.Node, f
     """Region output -> the graph input that a ``copy_`` overwrites with it, where nothing else the region reads may alias it."""
     result: dict[fx.Node, fx.Node] = {}
     roots = [r for r in region.inputs if r.op != "placeholder"]
-    earlier = _ancestors(region)
+    members = set(region.members)
     for node in graph.find_nodes(op="call_function", target=aten.copy_.default):
         target, source = node.args[0], node.args[1]
         if not (isinstance(target, fx.Node) and isinstance(source, fx.Node)) or target.op != "placeholder":
             continue
         if source not in region.outputs or source in result or target in result.values() or len(node.args) > 2:
             continue
-        if any(_alias_root(r) is target for r in roots) or not _is_free(target, node, earlier):
+        if any(_alias_root(r) is target for r in roots) or not _read_only_inside(target, node, members):
             continue
         result[source] = target
     return result
 
 
-def _ancestors(region: RegionNodes) -> set[fx.Node]:
-    """The region's members, and every call that must have run before it."""
-    found: set[fx.Node] = set()
-    stack = list(region.members)
-    while stack:
-        node = stack.pop()
-        if node not in found:
-            found.add(node)
-            stack.extend(node.all_input_nodes)
-    return found
+def _read_only_inside(target: fx.Node, copy: fx.Node, members: set[fx.Node]) -> bool:
+    """Whether nothing but the region, and the copy itself, uses ``target``.
 
-
-def _is_free(target: fx.Node, copy: fx.Node, earlier: set[fx.Node]) -> bool:
-    """Whether nobody needs the old value of ``target`` once a region has run: all that use it have run by then, or are the copy."""
+    A call that stands before the region is no exception: Inductor computes pointwise calls when their results are needed, and
+    would then read what the region has written.
+    """
     stack = list(target.users)
     while stack:
         user = stack.pop()
         if is_view(user):
             stack.extend(user.users)
-        elif user is not copy and user not in earlier:
+        elif user is not copy and user not in members:
             return False
     return True
 

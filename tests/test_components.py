@@ -100,15 +100,39 @@ def test_an_input_that_later_loops_read_is_overwritten_by_the_last(device: str) 
     assert step.item() == 4
 
 
-def test_an_input_that_was_read_before_the_region_is_overwritten(device: str) -> None:
-    """As in clipping: the factor comes from a call that stays outside and reads the gradients first."""
+def read_directly(x: torch.Tensor) -> torch.Tensor:
+    u = x * 2
+    x.add_(u.sum() + 1)
+    return u.relu()
 
-    def fn(x: torch.Tensor, w: torch.Tensor) -> None:
-        x.mul_((x @ w).sum() + 1)
 
-    x, w = torch.randn(5, 6, device=device), torch.randn(6, 4, device=device)
-    expected = x * ((x @ w).sum() + 1)
-    report = helion_inductor.explain(fn, x.clone(), w, options={"regions": "all"})
-    assert any(d.granted for g in report.graphs for r in g.regions for d in r.compiled.in_place)
-    torch.compile(fn, backend="helion", options={"regions": "all", "on_error": "raise"})(x, w)
-    torch.testing.assert_close(x, expected)
+def read_through_another(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    u = x * 2
+    w = u * 3
+    x.add_(w.sum() + 1)
+    return u.relu(), (u * 5).relu(), w
+
+
+def read_and_kept(x: torch.Tensor) -> torch.Tensor:
+    u = (x * 2).relu()
+    x.add_((u * 3).sum())
+    return u * 7
+
+
+def read_by_a_product(x: torch.Tensor) -> torch.Tensor:
+    y = x @ x.t()
+    x.mul_(y.sum() + 1)
+    return y.relu()
+
+
+@pytest.mark.parametrize("fn", [read_directly, read_through_another, read_and_kept, read_by_a_product])
+def test_an_input_that_others_read_before_the_region_keeps_its_value_for_them(device: str, fn: Callable[..., Any]) -> None:
+    """Multiplications and relu stay with Inductor, which computes them when somebody asks: after the region, as it may be."""
+    x = torch.randn(12, 12, device=device)
+    ours, theirs = x.clone(), x.clone()
+    address = ours.data_ptr()
+    options = {"regions": "all", "on_error": "raise", "ops": {"aten.mul": False, "aten.relu": False}}
+    result = torch.compile(fn, backend="helion", options=options)(ours)
+    torch.testing.assert_close(result, fn(theirs))
+    torch.testing.assert_close(ours, theirs)
+    assert ours.data_ptr() == address and counters["helion"]["regions"]
