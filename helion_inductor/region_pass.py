@@ -76,6 +76,7 @@ def plan_graph(name: str, graph: fx.Graph, settings: PassSettings) -> tuple[list
         return [], GraphReport(name, calls, (), left)
     done: dict[tuple[str, ...], PlannedRegion] = {}
     equal: dict[str, CompiledRegion] = {}
+    nodes = SizeNodes(graph)
     while True:
         plan = partition(graph, options, refused, settings.devices)
         found: dict[str, Unsupported] = {}
@@ -84,7 +85,7 @@ def plan_graph(name: str, graph: fx.Graph, settings: PassSettings) -> tuple[list
             member_names = tuple(n.name for n in region.members)
             try:
                 if member_names not in done:
-                    done[member_names] = _plan_region(graph, region, settings, equal)
+                    done[member_names] = _plan_region(graph, region, settings, equal, nodes)
                 planned.append(done[member_names])
             except LoopRefused as refusal:
                 names = [n for n in (refusal.node, *refusal.others) if n in member_names]
@@ -116,7 +117,8 @@ def _written_in_place(planned: list[PlannedRegion], graph: fx.Graph) -> set[str]
     return {n.name for n in copies if (str(n.args[1]), str(n.args[0])) in pairs}
 
 
-def _plan_region(graph: fx.Graph, region: RegionNodes, settings: PassSettings, equal: dict[str, CompiledRegion]) -> PlannedRegion:
+def _plan_region(graph: fx.Graph, region: RegionNodes, settings: PassSettings, equal: dict[str, CompiledRegion],
+                 nodes: SizeNodes) -> PlannedRegion:  # fmt: skip
     sub = sub_graph(region)
     wanted = in_place_candidates(graph, region)
     outputs = {o: f"y{k}" for k, o in enumerate(region.outputs)}
@@ -127,7 +129,6 @@ def _plan_region(graph: fx.Graph, region: RegionNodes, settings: PassSettings, e
     unread = {outputs[o] for o, t in wanted.items() if t not in inputs and _same_layout(o, t)}
     targets = {o.name: t for o, t in wanted.items() if outputs[o] in granted | unread}
     plan = PlannedRegion(region, compiled, targets, *_judge(compiled, sub.device, settings))
-    nodes = SizeNodes(graph)
     if missing := nodes.missing([*_sizes(compiled, nodes), *_output_sizes(plan.nodes)]):
         return replace(plan, taken=False, reason=f"no node of the graph carries the size {missing[0]}")
     for node in plan.nodes.outputs:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,10 +16,15 @@ from helion_inductor import Report, explain
 from helion_inductor.ir.schedule_ir import KernelSchedule, Task
 from helion_inductor.ir.tile_ir import TileProgram
 from helion_inductor.runtime.precompile import Resources, compile_offline_many
-from helion_inductor.scheduling.guard import Prediction, pays, predict, region_pays, worth_joining
+from helion_inductor.scheduling.guard import Prediction, pays, predict, worth_joining
 from helion_inductor.scheduling.resources import MAX_REGISTERS, resources_of
 from helion_inductor.scheduling.tile_sizes import TileTarget, choose_task
 from tests.measured_programs import MEASURED, NORM, POINTWISE, SUM, Measured, family, independent, kernel, separate, tasks_of, together
+
+
+def region_pays(program: TileProgram, schedules: Sequence[KernelSchedule], *, captured: bool) -> tuple[bool, str]:
+    return pays(predict(program, schedules), captured=captured)
+
 
 BOTH = pytest.mark.parametrize("captured", [False, True])
 ALL = {"regions": "all"}

@@ -128,10 +128,10 @@ def _roots(graph: fx.Graph, results: frozenset[fx.Node]) -> dict[fx.Node, fx.Nod
     cloned: set[fx.Node] = set()
     for node in graph.nodes:
         if node.op == "placeholder":
-            if _elements(node) != 1:
-                parent[node] = node
-            else:
+            if _is_single(node):
                 cloned.add(node)
+            else:
+                parent[node] = node
         elif node.op == "call_function" and node not in results and _is_cloned(node, cloned):
             cloned.add(node)
         elif node.op == "call_function":
@@ -142,17 +142,16 @@ def _roots(graph: fx.Graph, results: frozenset[fx.Node]) -> dict[fx.Node, fx.Nod
     return {n: find(n) for n in parent if n.op == "call_function"}
 
 
-def _elements(node: fx.Node) -> Any:
-    """Elements of a node's tensor; 1 for a number."""
+def _is_single(node: fx.Node) -> bool:
+    """Whether a node is a number, or a tensor that is known to have one element."""
     value = node.meta["val"]
-    return value.numel() if isinstance(value, torch.Tensor) else 1
+    return not isinstance(value, torch.Tensor) or (isinstance(value.numel(), int) and value.numel() == 1)
 
 
 def _is_cloned(node: fx.Node, cloned: set[fx.Node]) -> bool:
     if not all(s in cloned for s in node.all_input_nodes):
         return False
-    value = node.meta.get("val")
-    return isinstance(value, torch.Tensor) and (family(node.target) in _CLONED or (isinstance(value.numel(), int) and value.numel() == 1))
+    return isinstance(node.meta.get("val"), torch.Tensor) and (family(node.target) in _CLONED or _is_single(node))
 
 
 def _component(module: fx.GraphModule, calls: Sequence[fx.Node], named: Mapping[fx.Node, list[int]], outputs: Sequence[str],
@@ -180,11 +179,11 @@ def _component(module: fx.GraphModule, calls: Sequence[fx.Node], named: Mapping[
     chosen = {f"y{k}": outputs[p] for k, (_, p) in enumerate(positions)}
     mine = tuple(layouts[p] for _, p in positions)
     names = {copy.name: origin[node] for node, copy in made.items() if copy.op != "placeholder"}
-    structure = f"{structure_of(graph)}\n{[(described_sizes(shape), described_sizes(stride)) for shape, stride in mine]}"
+    structure = f"{structure_of(graph)}\n{[(_described_sizes(shape), _described_sizes(stride)) for shape, stride in mine]}"
     return Component(graph, module, inputs, chosen, mine, names, structure)
 
 
-def described_sizes(sizes: Sequence[Any]) -> str:
+def _described_sizes(sizes: Sequence[Any]) -> str:
     return ", ".join(map(str, sizes))
 
 

@@ -23,7 +23,7 @@ from .hints import evaluate_size
 from .tile_sizes import TileTarget, choose_task, next_power_of_two, points, reduce_is_contiguous, usual_warps
 from .work import Work, nest_bytes, nest_work, task_work
 
-__all__ = ["host_us", "inductor_host_us", "inductor_nests_us", "inductor_us", "kernel_us", "nest_bytes", "nest_us", "program_bytes"]
+__all__ = ["host_us", "inductor_host_us", "inductor_nests_us", "inductor_us", "kernel_us", "nest_bytes", "nest_us"]
 
 INDUCTOR_PERSISTENT = 1024  # longest row that Inductor's heuristics keep in registers
 INDUCTOR_BLOCK = 2048
@@ -31,10 +31,6 @@ SPLIT_ROW = 8192  # above, Inductor splits rows that are too few for the device
 SPLIT_COLUMN = 512  # the same for reductions across rows; on the safe side, for what Inductor does depends on more
 FULL = 1.5  # a loop that takes more than so many times its longest program fills the device
 FOREACH_POINTERS = 250  # arguments of one of Inductor's kernels for a foreach op
-
-
-def program_bytes(program: TileProgram) -> int:
-    return sum(nest_bytes(n, program) for n in program.nests)
 
 
 @dataclass(frozen=True)

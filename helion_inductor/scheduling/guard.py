@@ -78,12 +78,6 @@ def pays(times: Prediction, *, captured: bool) -> tuple[bool, str]:
     return True, f"{told}, with {saved} launches of {times.launches} saved"
 
 
-def region_pays(program: TileProgram, schedules: Sequence[KernelSchedule], *, captured: bool,
-                device: DeviceModel = H200_MODEL) -> tuple[bool, str]:  # fmt: skip
-    """``pays`` for a region's program and kernels."""
-    return pays(predict(program, schedules, device), captured=captured)
-
-
 @dataclass(frozen=True)
 class JoinDecision:
     """Number of the kernel, the nests that were tried in it (those of the last task, or of a whole group), whether they joined
