@@ -32,10 +32,9 @@ from .options import Options
 from .pieces import Pieces, lower_pieces
 from .scheduling.device_model import H200_MODEL, DeviceModel
 from .scheduling.fuse_vertical import FusionDecision, fuse_vertical
-from .scheduling.guard import JoinDecision
 from .scheduling.in_place import InPlaceDecision, grant_in_place
 from .scheduling.inline import inline_producers
-from .scheduling.persistent import build_schedules
+from .scheduling.persistent import Decision, Settings, build_schedules
 from .scheduling.tile_sizes import TileTarget, memory_order, reach
 
 T = TypeVar("T")
@@ -80,7 +79,7 @@ class CompiledRegion:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     size_values: Mapping[str, Any]
-    decisions: tuple[FusionDecision | JoinDecision, ...]
+    decisions: tuple[FusionDecision | Decision, ...]
     in_place: tuple[InPlaceDecision, ...]
     stages: tuple[StageRecord, ...]
 
@@ -116,10 +115,10 @@ def compile_region(region: RegionInput, options: Options, target: TileTarget, de
     wanted = tuple(pair for pair in region.in_place if pair[1] in program.by_name())
     program, in_place = timer.run("in place", lambda: grant_in_place(program, wanted), lambda r: r[0])
     verify_program(program)
-    schedules, joins = timer.run("schedule", lambda: build_schedules(
-        program, target, pid_type=options.pid_type, sm_multiplier=options.num_sm_multiplier, num_warps=options.num_warps,
-        num_stages=options.num_stages, block_sizes=options.block_sizes, reserved_sms=options.reserved_sms, device=device,
-    ), lambda r: _Lines(r[0]))  # fmt: skip
+    settings = Settings(
+        options.pid_type, options.num_sm_multiplier, options.num_warps, options.num_stages, options.block_sizes or {}, options.reserved_sms
+    )
+    schedules, joins = timer.run("schedule", lambda: build_schedules(program, target, settings, device), lambda r: _Lines(r[0]))
     verify_schedules(schedules, program)
     overwritten = {b.aliases for b in program.buffers if b.aliases is not None}
     inputs = tuple(b.name for b in program.buffers if b.kind == "in" and b.name not in overwritten)

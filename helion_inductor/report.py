@@ -12,7 +12,8 @@ from .lowering.partition import Refusal
 from .pipeline import CompiledRegion
 from .runtime.precompile import KernelRequest, Resources, compile_offline_many
 from .scheduling.fuse_vertical import FusionDecision
-from .scheduling.guard import JoinDecision, Prediction
+from .scheduling.guard import Prediction
+from .scheduling.persistent import Decision
 from .scheduling.resources import ResourceEstimate, resources_of
 from .signatures import kernel_request
 
@@ -102,7 +103,7 @@ class Report:
         return tuple(r for g in self.graphs for r in g.refusals)
 
     @property
-    def decisions(self) -> tuple[FusionDecision | JoinDecision, ...]:
+    def decisions(self) -> tuple[FusionDecision | Decision, ...]:
         return tuple(d for g in self.graphs for r in g.regions for d in r.compiled.decisions)
 
     def nest_count(self) -> int:
