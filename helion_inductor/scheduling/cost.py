@@ -129,7 +129,8 @@ def _of_foreach(nest: LoopNest) -> bool:
 def _inductor_nest(nest: LoopNest, program: TileProgram, device: DeviceModel) -> InductorNest:
     task = choose_task(nest, program, TileTarget(device.info.sm_count), {}, points(nest, program))
     tensors = len({*nest.reads(), *nest.writes()})
-    sides = [side(nest_work(nest, t, program, usual_warps(t, nest), device)) for t in dict.fromkeys((task, _looped(task, nest, program)))]
+    tasks = dict.fromkeys((task, _looped(task, nest, program)) if not _long_row(task, nest, program) else (_looped(task, nest, program),))
+    sides = [side(nest_work(nest, t, program, usual_warps(t, nest), device)) for t in tasks]
     best = min(sides, key=lambda s: s.us(device))
     whole, filling = best.us(device), best.filling_us(device)
     if _splits(nest, sides[0].programs, program, device):
@@ -148,8 +149,17 @@ def _splits(nest: LoopNest, programs: int, program: TileProgram, device: DeviceM
     return length > (SPLIT_ROW if reduce_is_contiguous(nest) else SPLIT_COLUMN)
 
 
+def _long_row(task: Task, nest: LoopNest, program: TileProgram) -> bool:
+    """Whether Inductor is sure to take the rows in steps, reading them again in every pass: they are walked along memory, and
+    longer than it keeps in registers."""
+    dim = task.reduce_dim()
+    if dim is None or any(isinstance(s, Scan) for s in nest.body):
+        return False
+    return reduce_is_contiguous(nest) and evaluate_size(dim.extent(nest), program.hints()) > INDUCTOR_PERSISTENT
+
+
 def _looped(task: Task, nest: LoopNest, program: TileProgram) -> Task:
-    """The task with long rows in steps, as Inductor takes them."""
+    """The task with long rows in steps."""
     dim = task.reduce_dim()
     length = evaluate_size(dim.extent(nest), program.hints()) if dim is not None else 0
     if dim is None or length <= INDUCTOR_PERSISTENT or any(isinstance(s, Scan) for s in nest.body):

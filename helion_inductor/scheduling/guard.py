@@ -15,6 +15,7 @@ from .work import task_work
 
 RISK = 0.05  # of the time of loops that fill the device: what sharing a kernel or leaving Inductor may cost them unforeseen
 HOST_MARGIN_US = 3.0  # by which the host's times are uncertain
+LIKE_FOR_LIKE = 0.1  # of Inductor's time: what as many kernels as Inductor's must gain to be worth a change
 
 
 @dataclass(frozen=True)
@@ -58,8 +59,8 @@ def pays(times: Prediction, *, captured: bool) -> tuple[bool, str]:
     """Whether a region is worth taking, and why (not), with the times that decide.
 
     Where graphs are ``captured`` only the device's time counts. Else calls are bound by the slower of device and host, and a
-    region must save a launch. Loops that fill the device gain little from company: a share of their time is a margin that the
-    region has to gain elsewhere.
+    region that saves no launch must gain more. Loops that fill the device gain little from company: a share of their time is a
+    margin that the region has to gain elsewhere.
     """
     saved = times.launches - len(times.kernels)
     if captured:
@@ -71,7 +72,9 @@ def pays(times: Prediction, *, captured: bool) -> tuple[bool, str]:
     told = f"predicted {ours:.1f} us against {theirs:.1f} us {where}"
     margin = max(margin, RISK * times.filling_us)
     if not captured and saved < 1:
-        return False, f"{told}, but saves no launch of {times.launches}"
+        # The host's times do not count here: they are those of as many launches.
+        faster = times.inductor - times.region >= max(margin, LIKE_FOR_LIKE * theirs)
+        return faster, f"{told}, {'in as many launches' if faster else f'but saves no launch of {times.launches}'}"
     if theirs - ours < margin - 1e-6:
         full = f", {times.filling_us:.1f} us of it in loops that fill the device" if times.filling_us else ""
         return False, f"{told}{full}"
