@@ -119,15 +119,33 @@ def compile_region(region: RegionInput, options: Options, target: TileTarget, de
         options.pid_type, options.num_sm_multiplier, options.num_warps, options.num_stages, options.block_sizes or {}, options.reserved_sms
     )
     schedules, joins = timer.run("schedule", lambda: build_schedules(program, target, settings, device), lambda r: _Lines(r[0]))
+    source = timer.run("generate", lambda: _generate(program, schedules, region.outputs), lambda r: r.module)
+    return CompiledRegion(_key(source), lowered, program, schedules, source, _inputs(program), region.outputs, pieces.size_values,
+                          (*decisions, *joins), in_place, tuple(timer.records))  # fmt: skip
+
+
+def rescheduled(region: CompiledRegion, schedules: tuple[KernelSchedule, ...], decisions: Sequence[Decision] = ()) -> CompiledRegion:
+    """The same program on other kernels, and what was decided about them."""
+    timer = _Timer()
+    source = timer.run("generate", lambda: _generate(region.program, schedules, region.outputs), lambda r: r.module)
+    return replace(region, key=_key(source), schedules=schedules, source=source, decisions=(*region.decisions, *decisions),
+                   stages=(*region.stages, *timer.records))  # fmt: skip
+
+
+def _generate(program: TileProgram, schedules: tuple[KernelSchedule, ...], outputs: tuple[str, ...]) -> RegionSource:
     verify_schedules(schedules, program)
-    overwritten = {b.aliases for b in program.buffers if b.aliases is not None}
-    inputs = tuple(b.name for b in program.buffers if b.kind == "in" and b.name not in overwritten)
     reaches = {n.name: reach(n, program) for n in program.nests}
-    source = timer.run("generate", lambda: region_source(program, schedules, inputs, region.outputs, reaches), lambda r: r.module)
-    key = hashlib.sha256(source.module.encode()).hexdigest()[:32]
-    stages = tuple(timer.records)
-    return CompiledRegion(key, lowered, program, schedules, source, inputs, region.outputs, pieces.size_values,
-                          (*decisions, *joins), in_place, stages)  # fmt: skip
+    return region_source(program, schedules, _inputs(program), outputs, reaches)
+
+
+def _inputs(program: TileProgram) -> tuple[str, ...]:
+    """Buffers that a call is given to read; one that is overwritten is given as an output."""
+    overwritten = {b.aliases for b in program.buffers if b.aliases is not None}
+    return tuple(b.name for b in program.buffers if b.kind == "in" and b.name not in overwritten)
+
+
+def _key(source: RegionSource) -> str:
+    return hashlib.sha256(source.module.encode()).hexdigest()[:32]
 
 
 class _Lines(tuple[Any, ...]):

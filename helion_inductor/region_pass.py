@@ -40,11 +40,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class PassSettings:
-    """What the pass needs of its surroundings: options, device kinds it makes kernels for, and tile targets by device."""
+    """What the pass needs of its surroundings: options, device kinds it makes kernels for, tile targets by device, and what is
+    done to a region that was compiled for a device (nothing in a dry run)."""
 
     options: Options
     devices: frozenset[str]
     target: Callable[[torch.device], TileTarget]
+    finish: Callable[[CompiledRegion, torch.device, DeviceModel], CompiledRegion] = lambda region, device, model: region
 
 
 @dataclass(frozen=True)
@@ -161,7 +163,9 @@ def _compile(sub: SubGraph, outputs: tuple[str, ...], pairs: tuple[tuple[str, st
         hints = symbol_hints(sub.module.graph.nodes)
         region = RegionInput("region", sub.module, sub.fake_mode, outputs, layouts, hints, pairs)
         try:
-            equal[structure] = compile_region(region, settings.options, settings.target(sub.device), _model_of(sub.device))
+            model = _model_of(sub.device)
+            compiled = compile_region(region, settings.options, settings.target(sub.device), model)
+            equal[structure] = settings.finish(compiled, sub.device, model)
         except LoopRefused as refusal:
             first, *others = (sub.original.get(n, n) for n in (refusal.node, *refusal.others))
             raise LoopRefused(first, refusal.reason, others) from refusal
