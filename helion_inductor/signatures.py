@@ -25,6 +25,7 @@ def kernel_request(source: RegionSource, program: TileProgram, schedule: KernelS
     signature = {f"{b}_ptr": POINTER_TYPES[buffers[b].dtype] for b in kernel.buffers} | {s: "i32" for s in kernel.sizes}
     signature |= {TABLE: "*i64"} if kernel.tables else {}
     constexprs: dict[str, object] = {"WIDE": False} if kernel.takes_wide else {}
+    constexprs |= {"XCDS": 8 if target.startswith("gfx") else 1} if kernel.takes_xcds else {}
     constexprs |= {t.aligned: True for t in kernel.tables}
     return KernelRequest(
         module=path, kernel=name, signature=signature, constexprs=constexprs, target=target, num_warps=schedule.num_warps,

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from hypothesis import strategies as st
 
 from helion_inductor.ir.interpret import evaluate_int
-from helion_inductor.ir.schedule_ir import PID_TYPES, KernelSchedule, Phase, Task, TileDim
+from helion_inductor.ir.schedule_ir import PID_TYPES, KernelSchedule, Phase, PidMap, Task, TileDim
 from helion_inductor.ir.tile_ir import Axis, LoopNest, Scan, TileProgram
 from helion_inductor.ir.verify_schedule import Accesses
 
@@ -43,6 +43,12 @@ def _dims(draw: st.DrawFn, nest: LoopNest, sizes: Mapping[str, int], blocks: Seq
     return tuple(dims)
 
 
+def _pid_map(draw: st.DrawFn, dims: Sequence[TileDim]) -> PidMap:
+    names = [d.name for d in dims if d.kind == "parallel"]
+    order = draw(st.permutations(names))
+    return PidMap(() if order == names else tuple(order), draw(st.integers(1, 5)) if len(names) > 1 else 1)
+
+
 @st.composite
 def schedules(draw: st.DrawFn, program: TileProgram, sizes: Mapping[str, int],
               blocks: Sequence[int] = (1, 2, 4, 16, 64)) -> tuple[KernelSchedule, ...]:  # fmt: skip
@@ -59,7 +65,8 @@ def schedules(draw: st.DrawFn, program: TileProgram, sizes: Mapping[str, int],
             else:
                 kernels[-1].append([])
         wide = draw(st.sampled_from([True, False, None]))
-        kernels[-1][-1].append(Task(nest.name, _dims(draw, nest, sizes, blocks), wide))
+        dims, weight = _dims(draw, nest, sizes, blocks), draw(st.sampled_from([1, 1, 2, 7, 1024]))
+        kernels[-1][-1].append(Task(nest.name, dims, wide, _pid_map(draw, dims), weight=weight))
         seen.add(nest)
     return tuple(
         KernelSchedule(
@@ -69,6 +76,7 @@ def schedules(draw: st.DrawFn, program: TileProgram, sizes: Mapping[str, int],
             draw(st.integers(1, 4)),
             tuple(Phase(tuple(tasks)) for tasks in phases),
             draw(st.sampled_from([4, 1, 8])),
+            xcd_remap=draw(st.booleans()),
         )
         for k, phases in enumerate(kernels)
     )

@@ -131,7 +131,7 @@ class FamilyText:
         runs = [(count, len(list(run))) for count, run in groupby(self._tiles())]
         if len(runs) == 1:
             count = runs[0][0]
-            tiles = str(max(1, int(count))) if count.is_Integer else f"tl.cast({self._text(count)}, tl.int32)"
+            tiles = str(max(1, int(count))) if count.is_Integer else self._pid_width(self._text(count))
             return [f"tiles = {tiles}", "member = pid // tiles", "pid = pid % tiles"]
         lines, ends = self._ends([count * members for count, members in runs])
         leaves, base = [], 0
@@ -145,8 +145,13 @@ class FamilyText:
         if literal:
             lines.append("pid = pid - first")
         else:
-            lines += ["pid = tl.cast(pid - first, tl.int32)", "tiles = tl.cast(tiles, tl.int32)"]
+            lines += [f"pid = {self._pid_width('pid - first')}", f"tiles = {self._pid_width('tiles')}"]
         return [*lines, "member = base + pid // tiles", "pid = pid % tiles"]
+
+    def _pid_width(self, text: str) -> str:
+        """A number within the virtual pids of a member, in the width of its offsets."""
+        dtype = {False: "tl.int32", True: "tl.int64", None: "tl.int64 if WIDE else tl.int32"}[self.task.wide]
+        return f"tl.cast({text}, {dtype})"
 
     # ---- its buffers and integers
     def _load_row(self) -> list[str]:
@@ -178,7 +183,7 @@ class FamilyText:
             first = ends[k - 1] if k else "0"
             leaves.append([*leaf, f"first = tl.cast({first}, tl.int64)" if typed else f"first = {first}"])
         lines += choose(leaves, ends, "pid", 0)
-        return [*lines, "pid = tl.cast(pid - first, tl.int32)" if typed else "pid = pid - first"]
+        return [*lines, f"pid = {self._pid_width('pid - first')}" if typed else "pid = pid - first"]
 
     # ---- widths of integers
     def _short(self, number: int) -> bool:

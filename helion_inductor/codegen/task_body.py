@@ -39,6 +39,7 @@ from .blocks import Blocks
 from .dispatch import INDENT
 from .expressions import constant, emit, from_memory, to_memory, triton_dtype
 from .index_text import fits_int32, triton_text
+from .programs import bare
 from .reductions import accumulate, final, identity, initial, scan_text
 
 
@@ -63,7 +64,7 @@ class TaskBody:
         self.block_values: set[int] = set()
         self.types: dict[int, torch.dtype] = {}
         self.done: set[int] = set()
-        self.used_axes = frozenset().union(*(names_in(e) for s in self.nest.body for e in indices(s)))
+        self.used_names = frozenset().union(*(names_in(e) for s in self.nest.body for e in indices(s)))
 
     def write(self, line: str) -> None:
         self.lines.append(INDENT * self.depth + line)
@@ -74,7 +75,7 @@ class TaskBody:
         self._parallel_coordinates()
         if reduce_dim is None or reduce_dim.kind == "persistent":
             if reduce_dim is not None:
-                self._reduce_coordinates(reduce_dim, "0")
+                self._coordinates(reduce_dim, "0")
             for stmt in self.nest.body:
                 self.statement(stmt)
         else:
@@ -82,26 +83,37 @@ class TaskBody:
         return self.lines
 
     def _parallel_coordinates(self) -> None:
-        dims = [d for d in self.task.dims if d.kind == "parallel"]
+        self._widen()
+        dims = {d.name: d for d in self.task.parallel()}
+        ranges = Ranges({}, {f"{name}_{part}": 1 for name in dims for part in ("tiles", "group", "rows")})
+        counted: set[str] = set()
+        steps = self.task.pid_map.steps(tuple(dims))
+        for number, (name, expr) in enumerate(steps):
+            for other in sorted(names_in(expr)):
+                if other.endswith("_tiles") and other not in counted:
+                    counted.add(other)
+                    dim = dims[other.removesuffix("_tiles")]
+                    self.write(f"{other} = ({triton_text(self.blocks.extent(dim), self.ranges)} + {dim.block - 1}) // {dim.block}")
+            text = triton_text(expr, ranges)
+            last = number + 1 == len(steps)
+            if not last:
+                self.write(f"{name} = {bare(text)}")
+            if (own := dims.get(name.removesuffix("_pid"))) is not None:
+                self._coordinates(own, f"{text if last else name} * {own.block}")
+
+    def _widen(self) -> None:
+        """The virtual pid in 64 bits where offsets are, and sizes, whose product an extent is."""
+        extents = self.nest.extents()
+        mentioned = self.used_names.union(*map(names_in, extents.values())) - set(extents) - set(self.multiples)
+        casts = [f"{name} = tl.cast({name}, tl.int64)" for name in ("pid", *sorted(mentioned))]
         if self.task.wide is None:
             self.write("if WIDE:")
-            self.write(f"{INDENT}pid = tl.cast(pid, tl.int64)")
-        elif self.task.wide:
-            self.write("pid = tl.cast(pid, tl.int64)")
-        rest = "pid"
-        for k, dim in enumerate(reversed(dims)):
-            extent = triton_text(self.blocks.extent(dim), self.ranges)
-            if k + 1 < len(dims):
-                self.write(f"{dim.name}_tiles = ({extent} + {dim.block - 1}) // {dim.block}")
-                self.write(f"{dim.name}_pid = {rest} % {dim.name}_tiles")
-                rest = f"({rest} // {dim.name}_tiles)"
-            start = f"{dim.name}_pid * {dim.block}" if k + 1 < len(dims) else f"{rest} * {dim.block}"
-            for line in self.blocks.coordinates(dim, self.used_axes, start, extent):
-                self.write(line)
+        for cast in casts if self.task.wide is not False else ():
+            self.write(cast if self.task.wide else INDENT + cast)
 
-    def _reduce_coordinates(self, dim: TileDim, start: str) -> None:
+    def _coordinates(self, dim: TileDim, start: str) -> None:
         extent = triton_text(self.blocks.extent(dim), self.ranges)
-        for line in self.blocks.coordinates(dim, self.used_axes, start, extent):
+        for line in self.blocks.coordinates(dim, self.used_names, start, extent):
             self.write(line)
 
     def _looped(self, dim: TileDim) -> None:
@@ -147,7 +159,7 @@ class TaskBody:
             wide = f"tl.cast({dim.name}_start, tl.int64)"
             self.write(f"{dim.name}_first = {wide}" if self.task.wide else f"{dim.name}_first = {wide} if WIDE else {dim.name}_start")
         start = f"{dim.name}_start" if self.task.wide is False else f"{dim.name}_first"
-        self._reduce_coordinates(dim, start)
+        self._coordinates(dim, start)
         outside = set(self.done)
         for stmt in self._needed(targets):
             if isinstance(stmt, Reduce):

@@ -9,6 +9,7 @@ from ..ir.index import Expr, integer
 from ..ir.schedule_ir import KernelSchedule
 from ..ir.tile_ir import Buffer, TileProgram
 from .index_text import python_text
+from .programs import INT32_PIDS
 from .triton_kernel import KernelText, kernel_text
 
 
@@ -47,8 +48,9 @@ def region_source(program: TileProgram, schedules: Sequence[KernelSchedule], inp
     if any(k.tables for k in kernels):
         imports += "from helion_inductor.runtime.address_table import AddressTable\n"
     imports += "from helion_inductor.runtime.launcher import Launcher\n"
-    if any(s.pid_type != "flat" for s in schedules):
-        imports += "from helion_inductor.runtime.num_sm import get_num_sm\n"
+    counts = {"get_num_sm": any(s.pid_type != "flat" for s in schedules), "get_num_xcd": any(s.xcd_remap for s in schedules)}
+    if wanted := [name for name, used in counts.items() if used]:
+        imports += f"from helion_inductor.runtime.num_sm import {', '.join(wanted)}\n"
     host = _Host(program, tuple(schedules), kernels, tuple(inputs), tuple(outputs), reach)
     text = f"{program}\n" + "\n".join(map(str, schedules))
     parts = [_HEADER.format(program=text.replace("\\", "\\\\").replace('"""', "'''"), imports=imports)]
@@ -131,7 +133,11 @@ class _Host:
         if kernel.takes_wide:
             undecided = dict.fromkeys(e for t in schedule.tasks() if t.wide is None for n in t.nests() for e in self.reach[n])
             tests = [f"{python_text(e)} > 2147352576" for e in undecided if not e.is_Integer or int(e) > 2147352576]
+            if schedule.pid_type != "flat" and not total.is_Integer:
+                tests.append(f"{python_text(total)} > {INT32_PIDS}")
             arguments.append(f"WIDE={' or '.join(tests) or 'False'}")
+        if kernel.takes_xcds:
+            arguments.append(f"XCDS=get_num_xcd({self._device()})")
         if kernel.tables:
             yield self._fetch(schedule, kernel)
             arguments += [f"{t.aligned}={t.aligned.lower()}" for t in kernel.tables]

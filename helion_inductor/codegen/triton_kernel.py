@@ -18,11 +18,10 @@ from dataclasses import dataclass
 
 from ..ir.index import names_in
 from ..ir.schedule_ir import KernelSchedule, Phase, Task
-from ..ir.simplify import Ranges
 from ..ir.tile_ir import Buffer, LoopNest, TileProgram, indices
-from .dispatch import INDENT, choose
+from .dispatch import INDENT
 from .family_text import TABLE, FamilyText, MemberTable, family_of
-from .index_text import triton_text
+from .programs import Call, PhaseText
 from .task_body import TaskBody
 
 
@@ -31,7 +30,8 @@ class KernelText:
     """``name`` of the jit function and its ``source``.
 
     Its parameters are pointers to ``buffers``, a pointer to the table that holds ``tables`` one after another if there are any,
-    ``sizes``, ``WIDE`` if it ``takes_wide``, and a constexpr for each table. ``touched`` are all buffers that it reads or writes.
+    ``sizes``, and constexprs: ``WIDE`` if it ``takes_wide``; ``XCDS``, the number of chiplets, if it ``takes_xcds``; one for each
+    table. ``touched`` are all buffers that it reads or writes.
     """
 
     name: str
@@ -40,6 +40,7 @@ class KernelText:
     tables: tuple[MemberTable, ...]
     sizes: tuple[str, ...]
     takes_wide: bool
+    takes_xcds: bool
     touched: frozenset[str]
 
     def pointers(self) -> tuple[str, ...]:
@@ -73,9 +74,11 @@ class _TaskText:
         return _parameters(self.buffers, (self.table,) if self.table else (), self.sizes, self.wide, typed=typed)
 
 
-def _parameters(buffers: Sequence[str], tables: Sequence[MemberTable], sizes: Sequence[str], wide: bool, *, typed: bool) -> list[str]:
+def _parameters(buffers: Sequence[str], tables: Sequence[MemberTable], sizes: Sequence[str], wide: bool, *, typed: bool,
+                xcds: bool = False) -> list[str]:  # fmt: skip
     constexpr = ": tl.constexpr" if typed else ""
-    constexprs = [f"{name}{constexpr}" for name in (*(["WIDE"] if wide else []), *(t.aligned for t in tables))]
+    names = (*(["WIDE"] if wide else []), *(["XCDS"] if xcds else []), *(t.aligned for t in tables))
+    constexprs = [f"{name}{constexpr}" for name in names]
     return [*(f"{b}_ptr" for b in buffers), *([TABLE] if tables else []), *sizes, *constexprs]
 
 
@@ -120,34 +123,6 @@ def _function(name: str, parameters: Sequence[str], about: str, body: Sequence[s
     return ["@triton.jit", f"def {name}({', '.join(['pid', *parameters])}):", f"{INDENT}# {about}"[:160], *body, "", ""]
 
 
-def _phase_lines(phase: Phase, texts: Sequence[_TaskText], pid_type: str, program: TileProgram) -> list[str]:
-    nests = {n.name: n for n in program.nests}
-    ranges = Ranges({}, program.lower())
-    lines: list[str] = []
-    leaves: list[list[str]] = []
-    ends: list[str] = []
-    for k, (task, text) in enumerate(zip(phase.tasks, texts, strict=True)):
-        tiles = triton_text(task.all_tiles(nests), ranges)
-        before = ends[-1] if ends else None
-        ends.append(f"end{k}")
-        lines.append(f"{INDENT}end{k} = {before + ' + ' if before else ''}{tiles}")
-        pid = f"pid_shared - {before}" if before else "pid_shared"
-        leaves.append([f"{text.name}({', '.join([pid, *text.arguments(typed=False)])})"])
-    total = ends[-1]
-    if pid_type == "flat":
-        lines += [f"{INDENT}pid_shared = tl.program_id(0)", *choose(leaves, ends, "pid_shared", 1)]
-        return lines if len(leaves) > 1 else lines[1:]
-    if pid_type == "persistent_blocked":
-        lines += [
-            f"{INDENT}share = ({total} + tl.num_programs(0) - 1) // tl.num_programs(0)",
-            f"{INDENT}first = tl.program_id(0) * share",
-            f"{INDENT}for pid_shared in tl.range(first, tl.minimum(first + share, {total})):",
-        ]
-    else:
-        lines.append(f"{INDENT}for pid_shared in tl.range(tl.program_id(0), {total}, tl.num_programs(0)):")
-    return lines + choose(leaves, ends, "pid_shared", 2)
-
-
 def _task_texts(phase: Phase, prefix: str, nests: Mapping[str, LoopNest], program: TileProgram) -> list[_TaskText]:
     texts: list[_TaskText] = []
     cells = 0
@@ -168,13 +143,14 @@ def kernel_text(schedule: KernelSchedule, program: TileProgram) -> KernelText:
     nests = {n.name: n for n in program.nests}
     name = kernel_name(schedule, [nests[t.nest] for t in phase.tasks])
     texts = _task_texts(phase, f"_{schedule.name}", nests, program)
+    main = PhaseText(schedule, phase, [Call(t.name, tuple(t.arguments(typed=False))) for t in texts], program)
     named = {b for t in texts for b in t.buffers}
     buffers = tuple(b.name for b in program.buffers if b.name in named)
     tables = tuple(t.table for t in texts if t.table)
-    sizes = tuple(s.name for s in program.sizes if any(s.name in t.sizes for t in texts))
-    wide = any(t.wide for t in texts)
-    lines = [line for t in texts for line in t.lines]
-    lines += ["@triton.jit", f"def {name}({', '.join(_parameters(buffers, tables, sizes, wide, typed=True))}):"]
-    lines += _phase_lines(phase, texts, schedule.pid_type, program)
+    sizes = tuple(s.name for s in program.sizes if s.name in main.sizes() or any(s.name in t.sizes for t in texts))
+    wide = main.decides_at_launch() or any(t.wide for t in texts)
+    lines = [*(line for t in texts for line in t.lines), *main.functions()]
+    parameters = _parameters(buffers, tables, sizes, wide, typed=True, xcds=schedule.xcd_remap)
+    lines += ["@triton.jit", f"def {name}({', '.join(parameters)}):", *main.lines()]
     touched = frozenset(b for t in phase.tasks for n in t.nests() for b in (*nests[n].reads(), *nests[n].writes()))
-    return KernelText(name, "\n".join(lines) + "\n", buffers, tables, sizes, wide, touched)
+    return KernelText(name, "\n".join(lines) + "\n", buffers, tables, sizes, wide, schedule.xcd_remap, touched)

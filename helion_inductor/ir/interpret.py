@@ -7,6 +7,7 @@ between eager PyTorch and generated kernels.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import sympy
 import torch
@@ -65,11 +66,16 @@ def _evaluate(e: Expr, names: Names, values: Values) -> int | torch.Tensor:
         elif isinstance(e, Mod):
             result = result % a
         elif isinstance(e, (sympy.Min, sympy.Max)):
-            pick = torch.minimum if isinstance(e, sympy.Min) else torch.maximum
-            result = pick(torch.as_tensor(result), torch.as_tensor(a))
+            result = _least(result, a) if isinstance(e, sympy.Min) else -_least(-result, -a)
         else:
             raise ValueError(f"not an index expression: {e}")
     return result
+
+
+def _least(a: int | torch.Tensor, b: int | torch.Tensor) -> int | torch.Tensor:
+    if isinstance(a, int) and isinstance(b, int):
+        return min(a, b)
+    return torch.minimum(torch.as_tensor(a), torch.as_tensor(b))
 
 
 def allocate(buffer: Buffer, sizes: Environment) -> torch.Tensor:
@@ -78,6 +84,17 @@ def allocate(buffer: Buffer, sizes: Environment) -> torch.Tensor:
     stride = [evaluate_int(n, sizes) for n in buffer.stride]
     t = torch.empty_strided(shape, stride, dtype=buffer.dtype)
     return t.fill_(float("nan")) if buffer.dtype.is_floating_point else t
+
+
+def environment(program: TileProgram, tensors: Tensors, sizes: Environment) -> dict[str, torch.Tensor]:
+    """Every buffer: those of ``tensors``, and fresh ones for the rest."""
+    env = dict(tensors)
+    for b in program.buffers:
+        if b.aliases is not None:
+            env[b.name] = env[b.aliases]
+        elif b.kind != "in":
+            env[b.name] = allocate(b, sizes)
+    return env
 
 
 def interpret(program: TileProgram, tensors: Tensors, sizes: Environment, *,
@@ -89,12 +106,7 @@ def interpret(program: TileProgram, tensors: Tensors, sizes: Environment, *,
     Raises:
         IndexError: a ``check`` failed, or an unmasked access lies outside its buffer.
     """
-    env = dict(tensors)
-    for b in program.buffers:
-        if b.aliases is not None:
-            env[b.name] = env[b.aliases]
-        elif b.kind != "in":
-            env[b.name] = allocate(b, sizes)
+    env = environment(program, tensors, sizes)
     for position in range(len(program.nests)) if order is None else order:
         run_nest(program.nests[position], env, sizes)
     return env
@@ -108,14 +120,34 @@ def _flat(t: torch.Tensor) -> torch.Tensor:
 def run_nest(nest: LoopNest, env: Tensors, sizes: Environment) -> None:
     """Evaluate one nest over its whole iteration space, effects in body order."""
     axes = [*nest.parallel, *nest.reduce]
-    extents = [evaluate_int(a.extent, sizes) for a in axes]
-    if 0 in extents[: len(nest.parallel)]:
+    lengths = [evaluate_int(a.extent, sizes) for a in axes]
+    if 0 in lengths[: len(nest.parallel)]:
         return
+    points = [torch.arange(n) for n in lengths]
+    along = {a.name: (k, points[k]) for k, a in enumerate(axes)}
+    run_points(nest, env, sizes, Points(along, tuple(lengths), len(nest.parallel)))
+
+
+@dataclass(frozen=True)
+class Points:
+    """A part of an iteration space: tensor dimensions of these ``lengths``, of which those from ``first_reduce`` on are reduced.
+
+    ``along`` gives for each axis the dimension along which it varies, and its values there.
+    """
+
+    along: Mapping[str, tuple[int, torch.Tensor]]
+    lengths: tuple[int, ...]
+    first_reduce: int
+
+
+def run_points(nest: LoopNest, env: Tensors, sizes: Environment, points: Points) -> None:
+    """Evaluate one nest on ``points``, effects in body order."""
+    rank, extents = len(points.lengths), points.lengths
     names: dict[str, int | torch.Tensor] = dict(sizes)
-    for k, (axis, n) in enumerate(zip(axes, extents, strict=True)):
-        names[axis.name] = torch.arange(n).reshape([-1 if j == k else 1 for j in range(len(axes))])
+    for axis, (dim, at) in points.along.items():
+        names[axis] = at.reshape([-1 if k == dim else 1 for k in range(rank)])
     values: dict[int, torch.Tensor] = {}
-    reduce_dims = list(range(len(nest.parallel), len(axes)))
+    reduce_dims = list(range(points.first_reduce, rank))
     for stmt in nest.body:
         match stmt:
             case Load():
@@ -131,8 +163,7 @@ def run_nest(nest: LoopNest, env: Tensors, sizes: Environment) -> None:
                 full = torch.broadcast_to(values[stmt.arg], extents) if reduce_dims else values[stmt.arg]
                 values[stmt.id] = reduce_tensor(stmt.kind, full, reduce_dims, stmt.dtype)
             case Scan():
-                dim = [a.name for a in axes].index(stmt.axis)
-                values[stmt.id] = scan_tensor(stmt.kind, torch.broadcast_to(values[stmt.arg], extents), dim)
+                values[stmt.id] = scan_tensor(stmt.kind, torch.broadcast_to(values[stmt.arg], extents), points.along[stmt.axis][0])
             case Store() | Atomic():
                 _store(stmt, env, names, values, extents)
             case Check():

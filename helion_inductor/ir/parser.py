@@ -17,7 +17,7 @@ import torch
 from . import index
 from .index import Expr
 from .printer import DTYPES, contiguous
-from .schedule_ir import KernelSchedule, Phase, Task, TileDim
+from .schedule_ir import KernelSchedule, Phase, PidMap, Task, TileDim
 from .tile_ir import (
     Atomic,
     Axis,
@@ -63,12 +63,14 @@ _CHECK = re.compile(rf"check %(?P<value>\d+) in \[(?P<bounds>.*)\){_MASK}")
 _KERNEL = re.compile(
     r"kernel @(?P<name>[\w.]+) +pid_type=(?P<pid_type>\w+) +num_warps=(?P<num_warps>\d+)"
     r" +num_stages=(?P<num_stages>\d+)(?: +sm_multiplier=(?P<sm_multiplier>\d+))?(?: +reserved_sms=(?P<reserved_sms>\d+))?"
+    r"(?P<xcd_remap> +xcd_remap)?"
 )
 _PHASE = re.compile(r"phase (?P<number>\d+)")
 _TASK = re.compile(
-    r"task +nest @(?P<nest>[\w.]+)(?P<members>(?: +@[\w.]+)*) +pid_map (?P<pid_map>\w+)\((?P<dims>[^()]*)\)"
-    r" +tile\((?P<tile>[^()]*)\)(?: +select=(?P<select>\w+))?(?: +(?P<width>wide|narrow))?"
+    r"task +nest @(?P<nest>[\w.]+)(?P<members>(?: +@[\w.]+)*) +pid_map (?P<pid_map>\w+\([^()]*\))"
+    r" +tile\((?P<tile>[^()]*)\)(?: +select=(?P<select>\w+))?(?: +weight=(?P<weight>\d+))?(?: +(?P<width>wide|narrow))?"
 )
+_PID_MAP = re.compile(r"(?:row_major\((?P<plain>[^()=]*)\)|grouped_l2\((?P<grouped>[^()=]*), group=(?P<group>\d+)\))")
 _DIM = re.compile(r"(?P<name>\w+)\[(?P<axes>[^\]]*)\]=(?P<block>\d+) (?P<kind>\w+)")
 
 
@@ -256,7 +258,7 @@ def _kernel_head(line: str) -> KernelSchedule:
     m = _match(_KERNEL, line, "a kernel")
     kernel = KernelSchedule(m["name"], m["pid_type"], int(m["num_warps"]), int(m["num_stages"]), ())
     given: dict[str, Any] = {name: int(m[name]) for name in ("sm_multiplier", "reserved_sms") if m[name] is not None}
-    return replace(kernel, **given) if given else kernel
+    return replace(kernel, **given, xcd_remap=m["xcd_remap"] is not None)
 
 
 def _dim(text: str) -> TileDim:
@@ -264,15 +266,23 @@ def _dim(text: str) -> TileDim:
     return TileDim(m["name"], tuple(_split(m["axes"])), int(m["block"]), m["kind"])
 
 
+def _pid_map(text: str, parallel: list[str]) -> PidMap:
+    m = _match(_PID_MAP, text, "a pid map, row_major(...) or grouped_l2(..., group=...)")
+    order = _split(m["plain"] if m["grouped"] is None else m["grouped"])
+    if sorted(order) != sorted(parallel):
+        _fail(f"the pid map covers ({', '.join(order)}), the parallel dimensions are ({', '.join(parallel)})")
+    if m["group"] == "1":
+        _fail("groups of one row are row_major")
+    return PidMap(() if order == parallel else tuple(order), int(m["group"] or 1))
+
+
 def _task(line: str) -> Task:
     m = _match(_TASK, line, "a task")
     dims = tuple(map(_dim, _split(m["tile"])))
-    parallel = [d.name for d in dims if d.kind == "parallel"]
-    if _split(m["dims"]) != parallel:
-        _fail(f"the pid map covers ({m['dims']}), the parallel dimensions are ({', '.join(parallel)})")
     members = tuple(name.removeprefix("@") for name in m["members"].split())
     wide = {"wide": True, "narrow": False, None: None}[m["width"]]
-    return Task(m["nest"], dims, wide, m["pid_map"], members, m["select"] or Task.select)
+    pid_map = _pid_map(m["pid_map"], [d.name for d in dims if d.kind == "parallel"])
+    return Task(m["nest"], dims, wide, pid_map, members, m["select"] or Task.select, int(m["weight"] or Task.weight))
 
 
 def _phase(lines: _Lines, number: int) -> Phase:

@@ -147,13 +147,18 @@ def _dim(d: TileDim) -> str:
     return f"{d.name}[{', '.join(d.axes)}]={d.block} {d.kind}"
 
 
+def pid_map_text(task: Task) -> str:
+    dims = ", ".join(task.pid_map.dims([d.name for d in task.parallel()]))
+    return f"row_major({dims})" if task.pid_map.group == 1 else f"grouped_l2({dims}, group={task.pid_map.group})"
+
+
 def task_line(task: Task) -> str:
-    parallel = ", ".join(d.name for d in task.dims if d.kind == "parallel")
     width = "" if task.wide is None else "  wide" if task.wide else "  narrow"
     dims = ", ".join(map(_dim, task.dims))
     nests = " ".join(f"@{n}" for n in task.nests())
     select = "" if task.select == Task.select else f"  select={task.select}"
-    return f"    task nest {nests} pid_map {task.pid_map}({parallel}) tile({dims}){select}{width}"
+    weight = "" if task.weight == Task.weight else f"  weight={task.weight}"
+    return f"    task nest {nests} pid_map {pid_map_text(task)} tile({dims}){select}{weight}{width}"
 
 
 def schedule_lines(schedule: KernelSchedule) -> list[str]:
@@ -164,6 +169,7 @@ def schedule_lines(schedule: KernelSchedule) -> list[str]:
         head += f"  sm_multiplier={schedule.sm_multiplier}"
     if schedule.reserved_sms:
         head += f"  reserved_sms={schedule.reserved_sms}"
+    head += "  xcd_remap" if schedule.xcd_remap else ""
     lines = [f"kernel @{schedule.name}{head}"]
     for number, phase in enumerate(schedule.phases):
         lines += [f"  phase {number}", *map(task_line, phase.tasks)]

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from .family import signature
+from .pid_map import MAX_GROUP, MAX_WEIGHT
 from .printer import schedule_lines
-from .schedule_ir import PID_MAPS, PID_TYPES, SELECTS, KernelSchedule, Task
+from .schedule_ir import PID_TYPES, SELECTS, KernelSchedule, Task
 from .tile_ir import LoopNest, Scan, TileProgram
 from .verify import fail
 from .verify_nest import rule_name
@@ -103,12 +104,33 @@ def _power_of_two(n: int) -> bool:
 
 
 def known_pid_type(kernel: KernelSchedule, program: TileProgram) -> Found:
-    """The pid type and the pid maps are among those that have a meaning."""
+    """The pid type is among those that have a meaning."""
     if kernel.pid_type not in PID_TYPES:
         yield None, f"no pid type is called {kernel.pid_type}"
+
+
+def pid_map_order(kernel: KernelSchedule, program: TileProgram) -> Found:
+    """A pid map that names an order names the parallel dimensions, once each, and not in the order that the tile has anyway."""
     for place, task in _tasks(kernel):
-        if task.pid_map not in PID_MAPS:
-            yield place, f"no pid map is called {task.pid_map}"
+        names, order = [d.name for d in task.parallel()], task.pid_map.order
+        if order and (sorted(order) != sorted(names) or list(order) == names):
+            yield place, f"the pid map orders ({', '.join(order)}), the tile has ({', '.join(names)})"
+
+
+def pid_map_group(kernel: KernelSchedule, program: TileProgram) -> Found:
+    """Rows of tiles are grouped where there are rows and columns; a group has at least one."""
+    for place, task in _tasks(kernel):
+        if not 1 <= task.pid_map.group <= MAX_GROUP:
+            yield place, f"a group of {task.pid_map.group} rows: it has from 1 to {MAX_GROUP}"
+        if task.pid_map.group > 1 and len(task.parallel()) < 2:
+            yield place, f"groups of {task.pid_map.group} rows in {len(task.parallel())} parallel dimensions"
+
+
+def task_weight(kernel: KernelSchedule, program: TileProgram) -> Found:
+    """Weights are small enough for sums of them to be computed in 64 bits."""
+    for place, task in _tasks(kernel):
+        if not 1 <= task.weight <= MAX_WEIGHT:
+            yield place, f"a tile weighs {task.weight}: it weighs from 1 to {MAX_WEIGHT}"
 
 
 def known_select(kernel: KernelSchedule, program: TileProgram) -> Found:
@@ -232,5 +254,6 @@ def dependence_order(kernel: KernelSchedule, program: TileProgram) -> Found:
 
 KERNEL_RULES: tuple[Callable[[KernelSchedule, TileProgram], Found], ...] = (
     known_pid_type, known_select, launch_settings, phase_not_empty, known_nest, nest_once, family_form, dim_names, dims_cover_axes,
-    block_power_of_two, persistent_holds_all, scan_not_looped, phase_independent, dependence_order,
+    pid_map_order, pid_map_group, task_weight, block_power_of_two, persistent_holds_all, scan_not_looped, phase_independent,
+    dependence_order,
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""How many workers a persistent kernel may count on."""
+"""How many workers a persistent kernel may count on, and on how many chiplets they are."""
 
 from __future__ import annotations
 
@@ -39,3 +39,26 @@ def _count(kind: str, index: int | None) -> int:
         properties = torch.mtia.get_device_properties(index)
         return properties["max_grid_height"] * properties["max_grid_width"]
     raise HelionError(f"cannot count the workers of a {kind} device; known kinds: cuda, xpu, mps, mtia, cpu")
+
+
+COMPUTE_UNITS_PER_XCD = {"gfx942": 38, "gfx950": 32}
+"""Compute units of one accelerator die (XCD) in AMD's MI300X, MI325X and MI300A, and in MI350X and MI355X, whole or partitioned."""
+
+
+def get_num_xcd(device: torch.device | str) -> int:
+    """Chiplets of `device` to which consecutive programs go in turn, each with an L2 cache of its own.
+
+    1, with which nothing is remapped, on NVIDIA and on parts whose compute units are no multiple of those known of a die.
+    """
+    device = torch.device(device)
+    if device.type != "cuda" or torch.version.hip is None:
+        return 1
+    return _xcds(torch.cuda.current_device() if device.index is None else device.index)
+
+
+@functools.cache
+def _xcds(index: int) -> int:
+    properties = torch.cuda.get_device_properties(index)
+    units = properties.multi_processor_count
+    each = COMPUTE_UNITS_PER_XCD.get(properties.gcnArchName.split(":")[0], units)
+    return units // each if units % each == 0 else 1

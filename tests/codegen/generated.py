@@ -50,8 +50,10 @@ def of_few_tiles(kernels: Sequence[KernelSchedule], case: Case, program: TilePro
     return tuple(replace(k, phases=tuple(Phase(tuple(map(grown, p.tasks))) for p in k.phases)) for k in kernels)
 
 
-def run_module(case: Case, program: TileProgram, kernels: Sequence[KernelSchedule], workers: int) -> dict[str, torch.Tensor]:
-    """The ``out`` buffers that the module of ``program`` writes, on the inputs of ``case`` and ``workers`` multiprocessors.
+def run_module(case: Case, program: TileProgram, kernels: Sequence[KernelSchedule], workers: int,
+               xcds: int = 1) -> dict[str, torch.Tensor]:  # fmt: skip
+    """The ``out`` buffers that the module of ``program`` writes, on the inputs of ``case`` and ``workers`` multiprocessors of
+    ``xcds`` chiplets.
 
     ``program`` is that of the case, or one that means the same.
     """
@@ -63,6 +65,7 @@ def run_module(case: Case, program: TileProgram, kernels: Sequence[KernelSchedul
     source = region_source(program, kernels, inputs, tuple(outputs), _reaches(program.nests, program))
     module = _imported(source.module)
     module.get_num_sm = lambda device, **_: workers  # type: ignore[attr-defined]
+    module.get_num_xcd = lambda device: xcds  # type: ignore[attr-defined]
     module.run([given[n] for n in inputs], list(outputs.values()), [case.sizes[s.name] for s in program.sizes])
     return outputs
 

@@ -30,12 +30,13 @@ TARGETS = st.sampled_from([TileTarget(4), TileTarget(1, interpreter=True)])
 
 @given(cases(max_points=500), st.data())
 def test_any_legal_schedule(case: Case, data: st.DataObject) -> None:
-    """Pid types, tile sizes, loops or whole rows, 32- or 64-bit offsets, nests together or apart, few or many workers."""
+    """Pid types, tile sizes, loops or whole rows, 32- or 64-bit offsets, nests together or apart, few or many
+    workers, tiles in any order, equal and weighted shares."""
     kernels = data.draw(schedules(case.program, case.sizes))
     kernels = of_few_tiles(one_phase_each(kernels), case, case.program)
     workers = data.draw(WORKERS)
     note("\n".join(map(str, kernels)))
-    case.check(run_module(case, case.program, kernels, workers))
+    case.check(run_module(case, case.program, kernels, workers, data.draw(st.sampled_from([1, 2, 3, 8]))))
 
 
 def passes(program: TileProgram) -> dict[str, TileProgram]:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from helion_inductor.ir.index import Expr, FloorDiv, Mod, integer, symbol
 from helion_inductor.ir.printer import DTYPES, contiguous
-from helion_inductor.ir.schedule_ir import KernelSchedule, Phase, Task, TileDim
+from helion_inductor.ir.schedule_ir import KernelSchedule, Phase, PidMap, Task, TileDim
 from helion_inductor.ir.tile_ir import (
     Atomic,
     Axis,
@@ -117,9 +117,29 @@ dims = st.builds(
     TileDim, names, axis_names, st.integers(0, 2**20), st.sampled_from(["parallel", "persistent", "looped"])
 )
 members = st.lists(names, max_size=3).map(tuple)
-tasks = st.builds(
-    Task, names, st.lists(dims, max_size=4).map(tuple), st.sampled_from([True, False, None]), names, members, names
-)
+
+
+@st.composite
+def _tasks(draw: st.DrawFn) -> Task:
+    own = draw(st.lists(dims, max_size=4).map(tuple))
+    parallel = [d.name for d in own if d.kind == "parallel"]
+    order = draw(st.permutations(parallel))
+    pid_map = PidMap(() if order == parallel else tuple(order), draw(st.integers(0, 2**40)))
+    wide = draw(st.sampled_from([True, False, None]))
+    return Task(draw(names), own, wide, pid_map, draw(members), draw(names), draw(st.integers(0, 2000)))
+
+
+tasks = _tasks()
 phases = st.builds(Phase, st.lists(tasks, max_size=3).map(tuple))
 settings = st.integers(0, 99)
-kernels = st.builds(KernelSchedule, names, names, settings, settings, st.lists(phases, max_size=3).map(tuple), settings)
+kernels = st.builds(
+    KernelSchedule,
+    names,
+    names,
+    settings,
+    settings,
+    st.lists(phases, max_size=3).map(tuple),
+    settings,
+    settings,
+    st.booleans(),
+)

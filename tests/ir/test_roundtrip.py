@@ -10,7 +10,7 @@ from hypothesis import given
 
 from helion_inductor.ir.parser import parse_nest, parse_program, parse_schedule
 from helion_inductor.ir.printer import DTYPES, dtype_name
-from helion_inductor.ir.schedule_ir import KernelSchedule
+from helion_inductor.ir.schedule_ir import KernelSchedule, PidMap
 from helion_inductor.ir.tile_ir import Const, LoopNest, TileProgram
 from tests.ir import arbitrary
 from tests.strategies import Case, cases
@@ -51,10 +51,12 @@ program @everything(in x: f32[8], out y: f8e4m3fn[8] strides(2), out z: i64[] al
     atomic add z[mod(%8, 4) * i] %8 mask %3"""
 
 KERNELS = """\
-kernel @_helion_softmax  pid_type=persistent_blocked  num_warps=4  num_stages=2  sm_multiplier=2
+kernel @_helion_softmax  pid_type=persistent_blocked  num_warps=4  num_stages=2  sm_multiplier=2  reserved_sms=3  xcd_remap
   phase 0
     task nest @n0 pid_map row_major(a, b) tile(a[m]=1 parallel, b[n, p]=64 parallel, r[k]=1024 persistent)  wide
     task nest @n1 pid_map row_major() tile(r[k]=1024 looped)  narrow
+    task nest @n8 pid_map grouped_l2(b, a, group=8) tile(a[m]=1 parallel, b[n, p]=64 parallel)  weight=7  narrow
+    task nest @n9 pid_map row_major(c, a, b) tile(a[m]=1 parallel, b[n]=2 parallel, c[p]=4 parallel)
   phase 1
     task nest @n2 pid_map row_major(a) tile(a[m]=16 parallel)
     task nest @n3 @n4 @n5 pid_map row_major(a) tile(a[m]=16 parallel)
@@ -69,7 +71,19 @@ def test_written_programs(text: str) -> None:
 def test_written_schedule() -> None:
     assert str(parse_schedule(KERNELS)) == KERNELS
     tasks = parse_schedule(KERNELS).tasks()
-    assert tasks[2].wide is None and tasks[3].nests() == ("n3", "n4", "n5") and tasks[4].select == "table"
+    assert tasks[4].wide is None and tasks[5].nests() == ("n3", "n4", "n5") and tasks[6].select == "table"
+    assert [t.pid_map for t in tasks[1:4]] == [PidMap(), PidMap(("b", "a"), 8), PidMap(("c", "a", "b"))] and tasks[2].weight == 7
+
+
+@pytest.mark.parametrize(("old", "new", "words"), [
+    ("grouped_l2(b, a, group=8)", "snake(a, b)", "not a pid map"),
+    ("grouped_l2(b, a, group=8)", "grouped_l2(a, b)", "not a pid map"),
+    ("grouped_l2(b, a, group=8)", "row_major(a)", "covers \\(a\\), the parallel dimensions are \\(a, b\\)"),
+    ("grouped_l2(b, a, group=8)", "grouped_l2(b, a, group=1)", "groups of one row are row_major"),
+])  # fmt: skip
+def test_wrong_pid_maps(old: str, new: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        parse_schedule(KERNELS.replace(old, new))
 
 
 def test_literals_keep_sign_and_type() -> None:

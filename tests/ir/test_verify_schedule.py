@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from helion_inductor.errors import VerifyError
 from helion_inductor.ir.parser import parse_program, parse_schedule
+from helion_inductor.ir.schedule_ir import Phase, PidMap
 from helion_inductor.ir.verify_nest import rule_name
 from helion_inductor.ir.verify_schedule import KERNEL_RULES, verify_schedule, verify_schedules
 from tests.ir.test_verify import PROGRAM
@@ -25,7 +28,6 @@ kernel @k  pid_type=flat  num_warps=4  num_stages=2
 
 BROKEN = [
     ("known-pid-type", "pid_type=flat", "pid_type=round", "kernel @k"),
-    ("known-pid-type", "@add pid_map row_major", "@add pid_map snake", "@add"),
     ("launch-settings", "num_warps=4", "num_warps=6", "kernel @k"),
     ("launch-settings", "num_warps=4", "num_warps=64", "kernel @k"),
     ("launch-settings", "num_stages=2", "num_stages=0", "kernel @k"),
@@ -46,6 +48,11 @@ BROKEN = [
                         "tile(r[k]=8 persistent, a[m]=1 parallel)", "@rows"),
     ("dims-cover-axes", "@zero pid_map row_major(a) tile(a[m]=4 parallel)",
                         "@zero pid_map row_major() tile(a[m]=4 looped)", "@zero"),
+    ("pid-map-group", "@zero pid_map row_major(a)", "@zero pid_map grouped_l2(a, group=4)", "@zero"),
+    ("pid-map-group", "@add pid_map row_major(a, b)", "@add pid_map grouped_l2(a, b, group=0)", "@add"),
+    ("pid-map-group", "@add pid_map row_major(a, b)", "@add pid_map grouped_l2(a, b, group=2147483648)", "@add"),
+    ("task-weight", "r[k]=8 persistent)  narrow", "r[k]=8 persistent)  weight=0  narrow", "@rows"),
+    ("task-weight", "r[k]=8 persistent)  narrow", "r[k]=8 persistent)  weight=1025  narrow", "@rows"),
     ("block-power-of-two", "a[m]=16", "a[m]=12", "@scan"),
     ("block-power-of-two", "a[m]=16", "a[m]=0", "@scan"),
     ("persistent-holds-all", "r[k]=8 persistent)  narrow", "r[k]=4 persistent)  narrow", "@rows"),
@@ -137,8 +144,19 @@ def test_schedule_rule(rule: str, old: str, new: str, marked: str) -> None:
     assert marked in line, str(caught.value)
 
 
+@pytest.mark.parametrize("order", [("a", "b"), ("a",), ("b", "c"), ("b", "b"), ("b", "a", "r")])
+def test_pid_map_order(order: tuple[str, ...]) -> None:
+    """What text cannot say: an order of other dimensions, or the one that the tile has anyway."""
+    kernel = parse_schedule(KERNEL)
+    zero, add = kernel.phases[1].tasks
+    wrong = replace(kernel, phases=(kernel.phases[0], Phase((zero, replace(add, pid_map=PidMap(order))))))
+    with pytest.raises(VerifyError, match="the tile has") as caught:
+        verify_schedule(wrong, parse_program(PROGRAM))
+    assert caught.value.rule == "pid-map-order"
+
+
 def test_every_rule_is_tested_and_documented() -> None:
-    assert {rule_name(r) for r in KERNEL_RULES} == {rule for rule, *_ in BROKEN + BROKEN_FAMILY}
+    assert {rule_name(r) for r in KERNEL_RULES} == {rule for rule, *_ in BROKEN + BROKEN_FAMILY} | {"pid-map-order"}
     assert all(r.__doc__ for r in KERNEL_RULES)
 
 
