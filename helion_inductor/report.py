@@ -14,6 +14,7 @@ from .runtime.precompile import KernelRequest, Resources, compile_offline_many
 from .scheduling.fuse_vertical import FusionDecision
 from .scheduling.guard import JoinDecision, Prediction
 from .scheduling.resources import ResourceEstimate, resources_of
+from .scheduling.split_choice import SplitDecision
 from .signatures import kernel_request
 
 
@@ -102,8 +103,8 @@ class Report:
         return tuple(r for g in self.graphs for r in g.refusals)
 
     @property
-    def decisions(self) -> tuple[FusionDecision | JoinDecision, ...]:
-        return tuple(d for g in self.graphs for r in g.regions for d in r.compiled.decisions)
+    def decisions(self) -> tuple[FusionDecision | JoinDecision | SplitDecision, ...]:
+        return tuple(d for g in self.graphs for r in g.regions for d in (*r.compiled.decisions, *r.compiled.splits))
 
     def nest_count(self) -> int:
         return sum(len(r.compiled.program.nests) for r in self.regions)

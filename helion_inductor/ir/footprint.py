@@ -35,13 +35,14 @@ def _touched(nest: LoopNest, storages: Mapping[str, str], shared: frozenset[str]
         if not isinstance(s, (Load, Store, Atomic)):
             continue
         own, storage = found[not isinstance(s, Load)], storages[s.buffer]
-        here = _interval(s, ranges) if storage in shared else None
+        here = interval(s, ranges) if storage in shared else None
         before = own.get(storage, here)
         own[storage] = None if here is None or before is None else (min(here[0], before[0]), max(here[1], before[1]))
     return Touched(*found)
 
 
-def _interval(stmt: Load | Store | Atomic, ranges: Ranges) -> Interval:
+def interval(stmt: Load | Store | Atomic, ranges: Ranges) -> Interval:
+    """Offsets that a statement may touch; ``ranges`` are those of its nest."""
     low, high = bounds(stmt.index, ranges)
     return (int(low), int(high)) if low is not None and high is not None and low.is_Integer and high.is_Integer else None
 
