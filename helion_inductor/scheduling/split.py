@@ -58,8 +58,6 @@ class Cut:
 
     def chunks(self, nest: LoopNest) -> Expr:
         extent = nest.reduce[self.position].extent
-        if self.exact(nest):
-            return integer(int(extent) // self.length)
         return ceil_div(extent, integer(self.length))
 
     def exact(self, nest: LoopNest) -> bool:
@@ -104,6 +102,8 @@ class Scratch:
 
 def obstacle(nest: LoopNest, storages: Mapping[str, str]) -> str | None:
     """Why the reductions of ``nest`` cannot be cut; None where they can."""
+    if not any(isinstance(s, Reduce) for s in nest.body):
+        return "it reduces nothing"
     if any(isinstance(s, (Scan, Atomic)) for s in nest.body):
         return "it scans or adds atomically"
     if {storages[b] for b in nest.reads()} & {storages[b] for b in nest.writes()}:
