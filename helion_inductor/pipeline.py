@@ -1,10 +1,11 @@
 """The compiler on one page: a region's sub-graph in, a generated module out.
 
-    fx.GraphModule --lower--> TileProgram --inline, fuse, collapse, in-place--> TileProgram
+    fx.GraphModule --lower--> TileProgram --inline, fuse, collapse, split, in-place--> TileProgram
                    --schedule--> KernelSchedule, ... --generate--> RegionSource
 
 Inlining comes before fusing, for it removes the intermediates that would keep two nests apart; axes are collapsed after fusing,
-because fusing matches axes one by one; storage is shared last, when it is known which nest reads an input when.
+because fusing matches axes one by one; long reductions are split when it is known what they are fused with; storage is shared
+last, when it is known which nest reads an input when.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from .scheduling.fuse_vertical import FusionDecision, fuse_vertical
 from .scheduling.in_place import InPlaceDecision, grant_in_place
 from .scheduling.inline import inline_producers
 from .scheduling.persistent import Decision, Settings, build_schedules
+from .scheduling.split_choice import SplitDecision, split_reductions
 from .scheduling.tile_sizes import TileTarget, memory_order, reach
 
 T = TypeVar("T")
@@ -68,11 +70,13 @@ class StageRecord:
 
 @dataclass(frozen=True)
 class CompiledRegion:
-    """Everything known about a compiled region. ``inputs`` and ``outputs`` name the buffers behind ``run``'s arguments;
-    ``size_values`` says what those of its sizes are that are not symbols of the graph."""
+    """Everything known about a compiled region. ``fused`` is the program before reductions were split. ``inputs`` and ``outputs``
+    name the buffers behind ``run``'s arguments; ``size_values`` says what those of its sizes are that are not symbols of the graph.
+    """
 
     key: str
     lowered: TileProgram
+    fused: TileProgram
     program: TileProgram
     schedules: tuple[KernelSchedule, ...]
     source: RegionSource
@@ -80,6 +84,7 @@ class CompiledRegion:
     outputs: tuple[str, ...]
     size_values: Mapping[str, Any]
     decisions: tuple[FusionDecision | Decision, ...]
+    splits: tuple[SplitDecision, ...]
     in_place: tuple[InPlaceDecision, ...]
     stages: tuple[StageRecord, ...]
 
@@ -111,7 +116,8 @@ def compile_region(region: RegionInput, options: Options, target: TileTarget, de
     decisions: list[FusionDecision] = []
     pieces = timer.run("fuse", lambda: pieces.map(checked(partial(_fuse, pieces, decisions))))
     pieces = timer.run("collapse", lambda: pieces.map(collapse))
-    program = pieces.whole()
+    fused = pieces.whole()
+    program, splits = timer.run("split", lambda: _split(fused, options, target, device), lambda r: r[0])
     wanted = tuple(pair for pair in region.in_place if pair[1] in program.by_name())
     program, in_place = timer.run("in place", lambda: grant_in_place(program, wanted), lambda r: r[0])
     verify_program(program)
@@ -120,8 +126,8 @@ def compile_region(region: RegionInput, options: Options, target: TileTarget, de
     )
     schedules, joins = timer.run("schedule", lambda: build_schedules(program, target, settings, device), lambda r: _Lines(r[0]))
     source = timer.run("generate", lambda: _generate(program, schedules, region.outputs), lambda r: r.module)
-    return CompiledRegion(_key(source), lowered, program, schedules, source, _inputs(program), region.outputs, pieces.size_values,
-                          (*decisions, *joins), in_place, tuple(timer.records))  # fmt: skip
+    return CompiledRegion(_key(source), lowered, fused, program, schedules, source, _inputs(program), region.outputs,
+                          pieces.size_values, (*decisions, *joins), splits, in_place, tuple(timer.records))  # fmt: skip
 
 
 def rescheduled(region: CompiledRegion, schedules: tuple[KernelSchedule, ...], decisions: Sequence[Decision] = ()) -> CompiledRegion:
@@ -182,6 +188,15 @@ def checked(change: Callable[[TileProgram], TileProgram]) -> Callable[[TileProgr
         return result
 
     return run
+
+
+def _split(program: TileProgram, options: Options, target: TileTarget,
+           device: DeviceModel) -> tuple[TileProgram, tuple[SplitDecision, ...]]:  # fmt: skip
+    """Split long reductions as the option says: where it pays, nowhere, or all into chunks of so many elements."""
+    wanted = options.split_reductions
+    if wanted == "off":
+        return program, ()
+    return split_reductions(program, target, device, wanted if isinstance(wanted, int) else None)
 
 
 def _fuse(pieces: Pieces, decisions: list[FusionDecision], program: TileProgram) -> TileProgram:

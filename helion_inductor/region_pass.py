@@ -148,7 +148,7 @@ def _judge(compiled: CompiledRegion, device: torch.device, settings: PassSetting
     """(whether the region is taken, why (not), the times predicted for it)"""
     if settings.target(device).interpreter:
         return True, "the interpreter runs every region", None
-    times = predict(compiled.program, compiled.schedules, _model_of(device))
+    times = predict(compiled.program, compiled.schedules, _model_of(device), compiled.fused)
     if settings.options.regions != "auto":
         return True, f"regions='{settings.options.regions}'", times
     return *pays(times, captured=settings.options.mode in CAPTURED_MODES), times

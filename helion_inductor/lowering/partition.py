@@ -22,6 +22,7 @@ from ..errors import Unsupported
 from ..options import Options
 from .equal_values import equal_results
 from .families import LEFT_TO_INDUCTOR, VIEWS, family, overload_name
+from .foreach import written_out
 from .inductor_loops import has_loop_lowering
 
 _HINTS = {
@@ -100,7 +101,7 @@ def unsupported(node: fx.Node, options: Options) -> Unsupported | None:
         return Unsupported("no-lowering", "the seeds of a graph are drawn once, by the graph")
     if target._schema.is_mutable:
         return Unsupported("mutation", f"{overload_name(target)} writes to an argument")
-    if not has_loop_lowering(target):
+    if not has_loop_lowering(target) and written_out(target) is None:
         return Unsupported("no-lowering", f"{overload_name(target)} has no loop lowering")
     return _bad_values(node)
 

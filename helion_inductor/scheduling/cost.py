@@ -31,6 +31,9 @@ SPLIT_ROW = 8192  # above, Inductor splits rows that are too few for the device
 SPLIT_COLUMN = 512  # the same for reductions across rows; on the safe side, for what Inductor does depends on more
 FULL = 1.5  # a loop that takes more than so many times its longest program fills the device
 FOREACH_POINTERS = 250  # arguments of one of Inductor's kernels for a foreach op
+ATEN_CHUNK = 65536  # elements of a block of ATen's kernels for lists of tensors, which Inductor calls for foreach reductions
+ATEN_STEP = 2048  # elements that such a block of 512 threads loads at once
+ATEN_BLOCKS, ATEN_TENSORS = 320, 110  # of one launch at most
 
 
 @dataclass(frozen=True)
@@ -170,11 +173,26 @@ def _looped(task: Task, nest: LoopNest, program: TileProgram) -> Task:
 
 def _inductor_foreach(nests: Sequence[LoopNest], program: TileProgram, device: DeviceModel) -> InductorNest:
     tensors = sum(len({*n.reads(), *n.writes()}) for n in nests)
+    if any(n.reduce for n in nests):
+        return _aten_foreach(nests, tensors, program, device)
     launches = -(-tensors // FOREACH_POINTERS)
     tasks = [choose_task(n, program, TileTarget(device.info.sm_count), {}, points(n, program)) for n in nests]
     parts = (side(nest_work(n, t, program, usual_warps(t, n), device)) for n, t in zip(nests, tasks, strict=True))
     together = replace(sum(parts, Side()), bodies=1)
     return InductorNest(launches * device.launch_us + together.us(device), launches, tensors, together.filling_us(device))
+
+
+def _aten_foreach(nests: Sequence[LoopNest], tensors: int, program: TileProgram, device: DeviceModel) -> InductorNest:
+    """A reduction of each of many tensors: Inductor has no loops for it and calls ATen, whose blocks reduce a chunk each and whose
+    last kernel folds the chunks."""
+    sizes = [points(n, program) for n in nests]
+    blocks = sum(-(-size // ATEN_CHUNK) for size in sizes)
+    launches = max(-(-blocks // ATEN_BLOCKS), -(-len(nests) // ATEN_TENSORS))
+    block = device.start_us + -(-min(max(sizes), ATEN_CHUNK) // ATEN_STEP) * device.memory_us + device.reduce_us
+    reading = 1e6 * sum(nest_bytes(n, program) for n in nests) / device.bandwidth
+    folding = device.start_us + device.memory_us + device.reduce_us
+    us = max(reading, launches * block) + folding + (launches + 1) * device.launch_us
+    return InductorNest(us, launches + 1, tensors, reading if reading > launches * block else 0.0)
 
 
 def host_us(program: TileProgram, schedules: Sequence[KernelSchedule], device: DeviceModel = H200_MODEL) -> float:

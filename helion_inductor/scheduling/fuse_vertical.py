@@ -14,7 +14,7 @@ Refused when it would serialise: a large pointwise nest is not run inside a redu
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ..ir.body import flow, remap
@@ -35,7 +35,7 @@ from ..ir.tile_ir import (
     operands,
 )
 from .dependence import storage
-from .domain import common_domain
+from .domain import Common, common_domain
 from .hints import evaluate_size
 from .inline import MAX_BODY, as_loaded, digits, drop_dead, instantiate, invert
 from .repeat import repeated
@@ -214,7 +214,7 @@ def _join_on_axes(a: LoopNest, b: LoopNest, program: TileProgram) -> LoopNest | 
         common = common_domain(a, b, order)
         if common is None:
             continue
-        if (serial := _serialises(a, b, common.parallel, common.reduce, program)) is not None:
+        if (serial := _serialises(a, b, common, program)) is not None:
             reason = serial
             continue
         moved = [
@@ -248,11 +248,14 @@ def _axis_orders(a: LoopNest, b: LoopNest) -> list[tuple[Axis, ...]]:
     return orders
 
 
-def _serialises(a: LoopNest, b: LoopNest, parallel: Sequence[Axis], reduce: Sequence[Axis], program: TileProgram) -> _Refused | None:
+def _serialises(a: LoopNest, b: LoopNest, common: Common, program: TileProgram) -> _Refused | None:
+    """Refuses a nest without reductions that would walk long rows, of which there are few, where it had a program for each tile."""
     hints = program.hints()
-    rows = evaluate_size(product(x.extent for x in parallel), hints)
-    length = evaluate_size(product(x.extent for x in reduce), hints)
-    if rows < FEW_ROWS and length > LONG_ROW and not (a.reduce and b.reduce):
+    rows = evaluate_size(product(x.extent for x in common.parallel), hints)
+    length = evaluate_size(product(x.extent for x in common.reduce), hints)
+    along = {x.name for x in common.reduce}
+    walks = any(not n.reduce and any(along & names_in(e) for e in change.values()) for n, change in zip((a, b), common.change, strict=True))
+    if rows < FEW_ROWS and length > LONG_ROW and walks:
         return _Refused(f"{rows} rows of {length} would run on {rows} programs")
     return None
 

@@ -42,9 +42,11 @@ class Prediction:
         )
 
 
-def predict(program: TileProgram, schedules: Sequence[KernelSchedule], device: DeviceModel = H200_MODEL) -> Prediction:
-    """Times of a region and of what Inductor would make of it, at the hinted sizes."""
-    theirs = inductor_nests_us(program, device)
+def predict(program: TileProgram, schedules: Sequence[KernelSchedule], device: DeviceModel = H200_MODEL,
+            whole: TileProgram | None = None) -> Prediction:  # fmt: skip
+    """Times of a region and of what Inductor would make of it, at the hinted sizes. ``whole``: the program before reductions were
+    split, for Inductor decides about these itself; ``program`` where None."""
+    theirs = inductor_nests_us(whole or program, device)
     return Prediction(
         kernels=tuple(kernel_us(s, program, device) for s in schedules),
         inductor=sum(k.us for k in theirs),
