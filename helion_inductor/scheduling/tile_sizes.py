@@ -41,7 +41,7 @@ def choose_task(nest: LoopNest, program: TileProgram, target: TileTarget, blocks
     parallel = tuple(a.name for a in nest.parallel)
     dims: tuple[TileDim, ...]
     if nest.reduce:
-        x, r = _reduction_blocks(nest, rows, hints, target)
+        x, r = _reduction_blocks(nest, rows, work, hints, target)
         r_dim = _reduce_dim(nest, blocks.get("r", r))
         dims = (TileDim("x", parallel, blocks.get("x", x), "parallel"), r_dim)
     elif (split := transposing_axis(nest)) is not None:
@@ -74,7 +74,7 @@ def points(nest: LoopNest, program: TileProgram) -> int:
     return evaluate_size(_numel(nest.parallel) * _numel(nest.reduce), program.hints())
 
 
-def _reduction_blocks(nest: LoopNest, rows: int, hints: Mapping[str, int], target: TileTarget) -> tuple[int, int]:
+def _reduction_blocks(nest: LoopNest, rows: int, work: int, hints: Mapping[str, int], target: TileTarget) -> tuple[int, int]:
     extent = product(a.extent for a in nest.reduce)
     length = next_power_of_two(evaluate_size(extent, hints))
     scans = any(isinstance(s, Scan) for s in nest.body)
@@ -85,9 +85,10 @@ def _reduction_blocks(nest: LoopNest, rows: int, hints: Mapping[str, int], targe
     if not reduce_is_contiguous(nest) and not scans:
         r = min(r, max(1, target.budget() // 64))
     room = max(1, target.budget() // r)
-    fill = rows if target.interpreter else max(1, rows // (2 * target.sm_count))
-    widest = 64 if not reduce_is_contiguous(nest) else max(1, 1024 // r)
-    wanted = fill if target.interpreter else max(widest, 1)
+    # Rows side by side save programs; where all loops together have too few rows for the device, each gets a program of its own.
+    shared = work // (2 * target.sm_count * max(1, evaluate_size(extent, hints)))
+    widest = 64 if not reduce_is_contiguous(nest) else max(1, min(1024 // r, shared))
+    wanted = rows if target.interpreter else widest
     return max(1, min(next_power_of_two(rows), next_power_of_two(wanted), room)), r
 
 

@@ -27,8 +27,8 @@ INEXACT = frozenset(
 )
 # Where the GPU may in addition flush denormals to zero, or has no digits left for huge operands, or eager's formula has few.
 GPU_LOOSE = frozenset(
-    """airy_ai bessel_j0 bessel_j1 bessel_y0 bessel_y1 cosh erfinv exp exp2 floordiv fmod i0 i1 lgamma log_ndtr mod
-    modified_bessel_i0 modified_bessel_i1 mul_rn ndtr ndtri polygamma pow remainder rsqrt sinh tan truncdiv""".split()  # noqa: SIM905
+    """airy_ai bessel_j0 bessel_j1 bessel_y0 bessel_y1 cosh erfinv exp exp2 floordiv fmod hypot i0 i1 lgamma log_ndtr mod
+    modified_bessel_i0 modified_bessel_i1 mul_rn ndtr ndtri polygamma pow remainder rsqrt sinh tan truncdiv zeta""".split()  # noqa: SIM905
 )
 KERNELS = kernels.kernels_by_signature()
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")  # numpy's, about overflow and division by zero, must not show
