@@ -36,6 +36,7 @@ from .scheduling.guard import JoinDecision
 from .scheduling.in_place import InPlaceDecision, grant_in_place
 from .scheduling.inline import inline_producers
 from .scheduling.persistent import build_schedules
+from .scheduling.pid_map import TileOrder
 from .scheduling.tile_sizes import TileTarget, memory_order, reach
 
 T = TypeVar("T")
@@ -118,7 +119,8 @@ def compile_region(region: RegionInput, options: Options, target: TileTarget, de
     verify_program(program)
     schedules, joins = timer.run("schedule", lambda: build_schedules(
         program, target, pid_type=options.pid_type, sm_multiplier=options.num_sm_multiplier, num_warps=options.num_warps,
-        num_stages=options.num_stages, block_sizes=options.block_sizes, reserved_sms=options.reserved_sms, device=device,
+        num_stages=options.num_stages, block_sizes=options.block_sizes, reserved_sms=options.reserved_sms,
+        order=tile_order(options), xcd_remap=options.xcd_remap, device=device,
     ), lambda r: _Lines(r[0]))  # fmt: skip
     verify_schedules(schedules, program)
     overwritten = {b.aliases for b in program.buffers if b.aliases is not None}
@@ -129,6 +131,10 @@ def compile_region(region: RegionInput, options: Options, target: TileTarget, de
     stages = tuple(timer.records)
     return CompiledRegion(key, lowered, program, schedules, source, inputs, region.outputs, pieces.size_values,
                           (*decisions, *joins), in_place, stages)  # fmt: skip
+
+
+def tile_order(options: Options) -> TileOrder:
+    return TileOrder(() if options.loop_order == "auto" else options.loop_order, options.l2_grouping)
 
 
 class _Lines(tuple[Any, ...]):
