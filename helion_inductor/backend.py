@@ -41,6 +41,7 @@ from torch._inductor.virtualized import V
 from . import compat
 from .device import H200, describe
 from .errors import HelionError, InternalError, KernelNotFound
+from .inspecting import regrouped
 from .options import Options
 from .region_pass import PassSettings, PlannedRegion, failed_graph, plan_graph, rewrite_graph
 from .report import GraphReport, save_region
@@ -145,7 +146,7 @@ class RegionPass(CustomGraphPass):
     def __call__(self, graph: fx.Graph) -> None:
         name = f"graph{next(self._numbers)}"
         kinds, target = (frozenset({"cpu", "cuda"}), offline_target) if self.dry else (device_kinds(), tile_target)
-        settings = PassSettings(self.options, kinds, target)
+        settings = PassSettings(self.options, kinds, target) if self.dry else PassSettings(self.options, kinds, target, regrouped)
         try:
             planned, report = plan_graph(name, graph, settings)
             if not self.dry:

@@ -100,6 +100,7 @@ def sub_graph(region: RegionNodes) -> SubGraph:
     for node in region.members:
         clone(node)
     graph.output(tuple(env[o] for o in region.outputs))
+    graph.eliminate_dead_code()
     owner = region.members[0].graph.owning_module
     module = fx.GraphModule(owner if owner is not None else {}, graph)
     original = {env[n].name: n.name for n in env if env[n].op != "placeholder"}
@@ -204,6 +205,9 @@ def replace_region(graph: fx.Graph, region: RegionNodes, key: str, inputs: Seque
     for old, item in zip(region.outputs, new, strict=True):
         old.replace_all_uses_with(item, delete_user_cb=lambda user: user not in members)
     moved = dict(zip(region.outputs, new, strict=True))
+    for twin, output in region.twins.items():
+        moved[twin] = moved[output]
+        twin.replace_all_uses_with(moved[output], delete_user_cb=lambda user: user not in members)
     _erase(graph, region)
     return moved
 

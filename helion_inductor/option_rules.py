@@ -108,6 +108,16 @@ def _integer(low: int, high: int | None = None, power_of_two: bool = False) -> C
     return parse
 
 
+def _either(first: Callable[[Any], Any], second: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def parse(value: Any) -> Any:
+        try:
+            return first(value)
+        except _Rejected:
+            return second(value)
+
+    return parse
+
+
 def _optional(parse: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda value: None if value is None else parse(value)
 
@@ -208,6 +218,7 @@ RULES: dict[str, Rule] = {
         "'auto' or 'off'", _one_of("auto", "off", "barrier"), lambda value: value == "barrier", "'auto' or 'off'"
     ),
     "block_sizes": Rule(_BLOCKS, _optional(_mapping(_block_key, _block_value))),
+    "split_reductions": Rule("'auto', 'off' or an integer from 2", _either(_one_of("auto", "off"), _integer(2))),
     "num_warps": Rule("a power of two from 1 to 32, or None", _optional(_integer(1, 32, power_of_two=True))),
     "num_stages": Rule("an integer from 1 to 8, or None", _optional(_integer(1, 8))),
     "autotune": Rule("'off'", _one_of("off", "quick", "full"), lambda value: value != "off", "'off'"),

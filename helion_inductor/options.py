@@ -51,6 +51,9 @@ class Options:
     """Whether dependent loops may share a kernel: "auto" or "off"; in this version none do."""
     block_sizes: FrozenMap | None = None
     """Tile sizes, powers of two, of the parallel dimension ("x"; "y" too where a loop transposes) and the reduced one ("r")."""
+    split_reductions: str | int = "auto"
+    """Whether long rows are reduced by many programs, in two steps: "auto" where that pays, "off", or rows of more than so many
+    elements, in chunks of about as many; at least 2."""
     num_warps: int | None = None
     """Warps of a program, a power of two up to 32; None leaves it to the compiler."""
     num_stages: int | None = None

@@ -1,10 +1,11 @@
 """The compiler on one page: a region's sub-graph in, a generated module out.
 
-    fx.GraphModule --lower--> TileProgram --inline, fuse, collapse, in-place--> TileProgram
+    fx.GraphModule --lower--> TileProgram --inline, fuse, collapse, split, in-place--> TileProgram
                    --schedule--> KernelSchedule, ... --generate--> RegionSource
 
 Inlining comes before fusing, for it removes the intermediates that would keep two nests apart; axes are collapsed after fusing,
-because fusing matches axes one by one; storage is shared last, when it is known which nest reads an input when.
+because fusing matches axes one by one; long reductions are split when it is known what they are fused with; storage is shared
+last, when it is known which nest reads an input when.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ from .options import Options
 from .pieces import Pieces, lower_pieces
 from .scheduling.device_model import H200_MODEL, DeviceModel
 from .scheduling.fuse_vertical import FusionDecision, fuse_vertical
-from .scheduling.guard import JoinDecision
 from .scheduling.in_place import InPlaceDecision, grant_in_place
 from .scheduling.inline import inline_producers
-from .scheduling.persistent import build_schedules
+from .scheduling.persistent import Decision, Settings, build_schedules
 from .scheduling.pid_map import TileOrder
+from .scheduling.split_choice import SplitDecision, split_reductions
 from .scheduling.tile_sizes import TileTarget, memory_order, reach
 
 T = TypeVar("T")
@@ -70,18 +71,21 @@ class StageRecord:
 
 @dataclass(frozen=True)
 class CompiledRegion:
-    """Everything known about a compiled region. ``inputs`` and ``outputs`` name the buffers behind ``run``'s arguments;
-    ``size_values`` says what those of its sizes are that are not symbols of the graph."""
+    """Everything known about a compiled region. ``fused`` is the program before reductions were split. ``inputs`` and ``outputs``
+    name the buffers behind ``run``'s arguments; ``size_values`` says what those of its sizes are that are not symbols of the graph.
+    """
 
     key: str
     lowered: TileProgram
+    fused: TileProgram
     program: TileProgram
     schedules: tuple[KernelSchedule, ...]
     source: RegionSource
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     size_values: Mapping[str, Any]
-    decisions: tuple[FusionDecision | JoinDecision, ...]
+    decisions: tuple[FusionDecision | Decision, ...]
+    splits: tuple[SplitDecision, ...]
     in_place: tuple[InPlaceDecision, ...]
     stages: tuple[StageRecord, ...]
 
@@ -113,28 +117,46 @@ def compile_region(region: RegionInput, options: Options, target: TileTarget, de
     decisions: list[FusionDecision] = []
     pieces = timer.run("fuse", lambda: pieces.map(checked(partial(_fuse, pieces, decisions))))
     pieces = timer.run("collapse", lambda: pieces.map(collapse))
-    program = pieces.whole()
+    fused = pieces.whole()
+    program, splits = timer.run("split", lambda: _split(fused, options, target, device), lambda r: r[0])
     wanted = tuple(pair for pair in region.in_place if pair[1] in program.by_name())
     program, in_place = timer.run("in place", lambda: grant_in_place(program, wanted), lambda r: r[0])
     verify_program(program)
-    schedules, joins = timer.run("schedule", lambda: build_schedules(
-        program, target, pid_type=options.pid_type, sm_multiplier=options.num_sm_multiplier, num_warps=options.num_warps,
-        num_stages=options.num_stages, block_sizes=options.block_sizes, reserved_sms=options.reserved_sms,
-        order=tile_order(options), xcd_remap=options.xcd_remap, device=device,
-    ), lambda r: _Lines(r[0]))  # fmt: skip
+    settings = _settings(options)
+    schedules, joins = timer.run("schedule", lambda: build_schedules(program, target, settings, device), lambda r: _Lines(r[0]))
+    source = timer.run("generate", lambda: _generate(program, schedules, region.outputs), lambda r: r.module)
+    return CompiledRegion(_key(source), lowered, fused, program, schedules, source, _inputs(program), region.outputs,
+                          pieces.size_values, (*decisions, *joins), splits, in_place, tuple(timer.records))  # fmt: skip
+
+
+def rescheduled(region: CompiledRegion, schedules: tuple[KernelSchedule, ...], decisions: Sequence[Decision] = ()) -> CompiledRegion:
+    """The same program on other kernels, and what was decided about them."""
+    timer = _Timer()
+    source = timer.run("generate", lambda: _generate(region.program, schedules, region.outputs), lambda r: r.module)
+    return replace(region, key=_key(source), schedules=schedules, source=source, decisions=(*region.decisions, *decisions),
+                   stages=(*region.stages, *timer.records))  # fmt: skip
+
+
+def _generate(program: TileProgram, schedules: tuple[KernelSchedule, ...], outputs: tuple[str, ...]) -> RegionSource:
     verify_schedules(schedules, program)
-    overwritten = {b.aliases for b in program.buffers if b.aliases is not None}
-    inputs = tuple(b.name for b in program.buffers if b.kind == "in" and b.name not in overwritten)
     reaches = {n.name: reach(n, program) for n in program.nests}
-    source = timer.run("generate", lambda: region_source(program, schedules, inputs, region.outputs, reaches), lambda r: r.module)
-    key = hashlib.sha256(source.module.encode()).hexdigest()[:32]
-    stages = tuple(timer.records)
-    return CompiledRegion(key, lowered, program, schedules, source, inputs, region.outputs, pieces.size_values,
-                          (*decisions, *joins), in_place, stages)  # fmt: skip
+    return region_source(program, schedules, _inputs(program), outputs, reaches)
 
 
-def tile_order(options: Options) -> TileOrder:
-    return TileOrder(() if options.loop_order == "auto" else options.loop_order, options.l2_grouping)
+def _inputs(program: TileProgram) -> tuple[str, ...]:
+    """Buffers that a call is given to read; one that is overwritten is given as an output."""
+    overwritten = {b.aliases for b in program.buffers if b.aliases is not None}
+    return tuple(b.name for b in program.buffers if b.kind == "in" and b.name not in overwritten)
+
+
+def _key(source: RegionSource) -> str:
+    return hashlib.sha256(source.module.encode()).hexdigest()[:32]
+
+
+def _settings(options: Options) -> Settings:
+    order = TileOrder(() if options.loop_order == "auto" else options.loop_order, options.l2_grouping)
+    return Settings(options.pid_type, options.num_sm_multiplier, options.num_warps, options.num_stages, options.block_sizes or {},
+                    options.reserved_sms, order, options.xcd_remap)  # fmt: skip
 
 
 class _Lines(tuple[Any, ...]):
@@ -171,6 +193,15 @@ def checked(change: Callable[[TileProgram], TileProgram]) -> Callable[[TileProgr
         return result
 
     return run
+
+
+def _split(program: TileProgram, options: Options, target: TileTarget,
+           device: DeviceModel) -> tuple[TileProgram, tuple[SplitDecision, ...]]:  # fmt: skip
+    """Split long reductions as the option says: where it pays, nowhere, or all into chunks of so many elements."""
+    wanted = options.split_reductions
+    if wanted == "off":
+        return program, ()
+    return split_reductions(program, target, device, wanted if isinstance(wanted, int) else None)
 
 
 def _fuse(pieces: Pieces, decisions: list[FusionDecision], program: TileProgram) -> TileProgram:

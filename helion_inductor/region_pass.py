@@ -40,11 +40,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class PassSettings:
-    """What the pass needs of its surroundings: options, device kinds it makes kernels for, and tile targets by device."""
+    """What the pass needs of its surroundings: options, device kinds it makes kernels for, tile targets by device, and what is
+    done to a region that was compiled for a device (nothing in a dry run)."""
 
     options: Options
     devices: frozenset[str]
     target: Callable[[torch.device], TileTarget]
+    finish: Callable[[CompiledRegion, torch.device, DeviceModel], CompiledRegion] = lambda region, device, model: region
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,7 @@ def plan_graph(name: str, graph: fx.Graph, settings: PassSettings) -> tuple[list
         return [], GraphReport(name, calls, (), left)
     done: dict[tuple[str, ...], PlannedRegion] = {}
     equal: dict[str, CompiledRegion] = {}
+    nodes = SizeNodes(graph)
     while True:
         plan = partition(graph, options, refused, settings.devices)
         found: dict[str, Unsupported] = {}
@@ -84,7 +87,7 @@ def plan_graph(name: str, graph: fx.Graph, settings: PassSettings) -> tuple[list
             member_names = tuple(n.name for n in region.members)
             try:
                 if member_names not in done:
-                    done[member_names] = _plan_region(graph, region, settings, equal)
+                    done[member_names] = _plan_region(graph, region, settings, equal, nodes)
                 planned.append(done[member_names])
             except LoopRefused as refusal:
                 names = [n for n in (refusal.node, *refusal.others) if n in member_names]
@@ -116,7 +119,8 @@ def _written_in_place(planned: list[PlannedRegion], graph: fx.Graph) -> set[str]
     return {n.name for n in copies if (str(n.args[1]), str(n.args[0])) in pairs}
 
 
-def _plan_region(graph: fx.Graph, region: RegionNodes, settings: PassSettings, equal: dict[str, CompiledRegion]) -> PlannedRegion:
+def _plan_region(graph: fx.Graph, region: RegionNodes, settings: PassSettings, equal: dict[str, CompiledRegion],
+                 nodes: SizeNodes) -> PlannedRegion:  # fmt: skip
     sub = sub_graph(region)
     wanted = in_place_candidates(graph, region)
     outputs = {o: f"y{k}" for k, o in enumerate(region.outputs)}
@@ -127,7 +131,6 @@ def _plan_region(graph: fx.Graph, region: RegionNodes, settings: PassSettings, e
     unread = {outputs[o] for o, t in wanted.items() if t not in inputs and _same_layout(o, t)}
     targets = {o.name: t for o, t in wanted.items() if outputs[o] in granted | unread}
     plan = PlannedRegion(region, compiled, targets, *_judge(compiled, sub.device, settings))
-    nodes = SizeNodes(graph)
     if missing := nodes.missing([*_sizes(compiled, nodes), *_output_sizes(plan.nodes)]):
         return replace(plan, taken=False, reason=f"no node of the graph carries the size {missing[0]}")
     for node in plan.nodes.outputs:
@@ -145,7 +148,7 @@ def _judge(compiled: CompiledRegion, device: torch.device, settings: PassSetting
     """(whether the region is taken, why (not), the times predicted for it)"""
     if settings.target(device).interpreter:
         return True, "the interpreter runs every region", None
-    times = predict(compiled.program, compiled.schedules, _model_of(device))
+    times = predict(compiled.program, compiled.schedules, _model_of(device), compiled.fused)
     if settings.options.regions != "auto":
         return True, f"regions='{settings.options.regions}'", times
     return *pays(times, captured=settings.options.mode in CAPTURED_MODES), times
@@ -160,7 +163,9 @@ def _compile(sub: SubGraph, outputs: tuple[str, ...], pairs: tuple[tuple[str, st
         hints = symbol_hints(sub.module.graph.nodes)
         region = RegionInput("region", sub.module, sub.fake_mode, outputs, layouts, hints, pairs)
         try:
-            equal[structure] = compile_region(region, settings.options, settings.target(sub.device), _model_of(sub.device))
+            model = _model_of(sub.device)
+            compiled = compile_region(region, settings.options, settings.target(sub.device), model)
+            equal[structure] = settings.finish(compiled, sub.device, model)
         except LoopRefused as refusal:
             first, *others = (sub.original.get(n, n) for n in (refusal.node, *refusal.others))
             raise LoopRefused(first, refusal.reason, others) from refusal

@@ -12,8 +12,10 @@ from .lowering.partition import Refusal
 from .pipeline import CompiledRegion
 from .runtime.precompile import KernelRequest, Resources, compile_offline_many
 from .scheduling.fuse_vertical import FusionDecision
-from .scheduling.guard import JoinDecision, Prediction
+from .scheduling.guard import Prediction
+from .scheduling.persistent import Decision
 from .scheduling.resources import ResourceEstimate, resources_of
+from .scheduling.split_choice import SplitDecision
 from .signatures import kernel_request
 
 
@@ -102,8 +104,8 @@ class Report:
         return tuple(r for g in self.graphs for r in g.refusals)
 
     @property
-    def decisions(self) -> tuple[FusionDecision | JoinDecision, ...]:
-        return tuple(d for g in self.graphs for r in g.regions for d in r.compiled.decisions)
+    def decisions(self) -> tuple[FusionDecision | Decision | SplitDecision, ...]:
+        return tuple(d for g in self.graphs for r in g.regions for d in (*r.compiled.decisions, *r.compiled.splits))
 
     def nest_count(self) -> int:
         return sum(len(r.compiled.program.nests) for r in self.regions)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from helion_inductor.random_math import rand, randint64, randn
-from helion_inductor.unsigned_math import ordered, remainder_unsigned, ring, shift_right_unsigned, truncdiv_unsigned
+from helion_inductor.unsigned_math import SIGNED, ordered, remainder_unsigned, ring, shift_right_unsigned, truncdiv_unsigned
 
 _UNSIGNED = frozenset({torch.uint8, torch.uint16, torch.uint32, torch.uint64})
 
@@ -103,7 +103,7 @@ def _shift_amount(a: Tensor, b: Tensor) -> Tensor:
 
 def bitcast(x: Tensor, source: torch.dtype, target: torch.dtype) -> Tensor:
     """The bits that `x` has in memory as `source`, read as `target` (same width)."""
-    bits = x.to(source)
+    bits = narrow(x, source)
     return (bits.view(torch.uint8) != 0) if target == torch.bool else bits.view(target).to(compute_dtype(target))
 
 
@@ -127,7 +127,15 @@ def cast(x: Tensor, dtype: torch.dtype) -> Tensor:
 
 def round_to(x: Tensor, low: torch.dtype) -> Tensor:
     """f32 values rounded through a half or 8-bit float dtype, as f32."""
-    return x.to(low).to(torch.float32)
+    return narrow(x, low).to(torch.float32)
+
+
+def narrow(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """`x` as it is stored in `dtype`. float8_e4m3fn has no infinity: what is too great becomes the greatest number, as on GPUs
+    (and in eager PyTorch from 2.13 on; before, it became NaN)."""
+    if dtype == torch.float8_e4m3fn and x.is_floating_point():
+        x = x.clamp(-448.0, 448.0)
+    return x.to(dtype)
 
 
 def _then_cast(rounding: Callable[[Tensor], Tensor]) -> Callable[[Tensor, torch.dtype], Tensor]:
@@ -175,17 +183,20 @@ def int_or_float_pow(a: Tensor, b: Tensor) -> Tensor:
     """a ** b; integers wrap, and a negative exponent gives 0 unless the base is 1 or -1."""
     if a.dtype not in _UNSIGNED or a.dtype == torch.uint8:
         return torch.pow(a, b)
-    result, exponent = torch.ones_like(a * b), b.to(torch.int64)
+    dtype, exponent = a.dtype, b.to(torch.int64)
+    a = a.view(SIGNED[dtype])  # products wrap alike for either sign, and not every torch multiplies and selects unsigned numbers
+    result = torch.ones_like(a * exponent.to(a.dtype))
     for _ in range(64):
         result = torch.where((exponent & 1) != 0, result * a, result)
         a, exponent = a * a, (exponent >> 1) & (2**63 - 1)
-    return result
+    return result.view(dtype)
 
 
 def ldexp(x: Tensor, n: Tensor) -> Tensor:
     """x * 2**n, rounded once."""
     shape = torch.broadcast_shapes(x.shape, n.shape)  # torch's own broadcasting resizes a result that it then warns of
-    return torch.ldexp(x.expand(shape), n.expand(shape))
+    exponent = n.to(torch.int64).clamp(-2200, 2200).to(torch.int32)  # of wider ones torch's ldexp takes the low 32 bits
+    return torch.ldexp(x.expand(shape), exponent.expand(shape))
 
 
 def polygamma(n: Tensor, x: Tensor) -> Tensor:

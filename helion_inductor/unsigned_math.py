@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-_SIGNED = {
+SIGNED = {
     torch.uint8: torch.int8,
     torch.uint16: torch.int16,
     torch.uint32: torch.int32,
@@ -22,7 +22,7 @@ def ring(fn: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
     def wrapped(*operands: Tensor) -> Tensor:
         dtype = operands[0].dtype
-        signed = _SIGNED.get(dtype)
+        signed = SIGNED.get(dtype)
         return fn(*operands) if signed is None else fn(*(x.view(signed) for x in operands)).view(dtype)
 
     return wrapped

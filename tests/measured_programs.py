@@ -59,13 +59,20 @@ SUM = """\
 
 def independent(body: str, shapes: Sequence[tuple[int, int]], dtype: str = "f32") -> TileProgram:
     """One nest of ``body`` for each shape, on tensors of its own."""
+    return side_by_side([(body, *shape) for shape in shapes], dtype)
+
+
+def side_by_side(loops: Sequence[tuple[str, int, int]], dtype: str = "f32") -> TileProgram:
+    """One nest for each (body, rows, width), on tensors of its own."""
     kinds = {"x": "in x{k}: {d}[{r}, {w}]", "w": "in w{k}: {d}[{w}]", "y": "out y{k}: {d}[{r}, {w}]"}
-    used = [kinds[b] for b in "xwy" if f" {b}{{k}}[" in body]
-    if " y{k}[p0]" in body:
-        used[-1] = "out y{k}: {d}[{r}]"
-    buffers = ", ".join(u.format(k=k, d=dtype, r=r, w=w) for k, (r, w) in enumerate(shapes) for u in used)
-    nests = "".join(body.format(k=k, rows=r, width=w) for k, (r, w) in enumerate(shapes))
-    return parse_program(f"program @p({buffers})\n{nests}")
+    buffers: list[str] = []
+    for k, (body, r, w) in enumerate(loops):
+        used = [kinds[b] for b in "xwy" if f" {b}{{k}}[" in body]
+        if " y{k}[p0]" in body:
+            used[-1] = "out y{k}: {d}[{r}]"
+        buffers += [u.format(k=k, d=dtype, r=r, w=w) for u in used]
+    nests = "".join(body.format(k=k, rows=r, width=w) for k, (body, r, w) in enumerate(loops))
+    return parse_program(f"program @p({', '.join(buffers)})\n{nests}")
 
 
 def tasks_of(program: TileProgram) -> tuple[Task, ...]:

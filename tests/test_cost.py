@@ -54,8 +54,13 @@ def test_one_kernel_beats_many_where_it_was_measured_to(row: Measured) -> None:
     apart, joined, theirs = total(separate(row.program), row), total(together(row.program), row), inductor_us(row.program)
     if row.joined is not None:
         assert joined < 0.5 * theirs and joined < 0.5 * apart
-    else:
-        assert abs(joined - apart) < 0.05 * apart and abs(apart - theirs) < 0.05 * theirs
+    else:  # rows of 4096, which Inductor reads again in every pass
+        assert abs(joined - apart) < 0.05 * apart and apart < 0.95 * theirs
+
+
+def test_rows_that_both_hold_in_registers_take_both_as_long() -> None:
+    program = independent(NORM, [(8192, 1024)] * 4)
+    assert abs(sum(kernel_us(k, program) for k in separate(program)) - inductor_us(program)) < 0.01 * inductor_us(program)
 
 
 def test_one_body_beats_a_branch_each() -> None:

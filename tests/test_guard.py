@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,10 +16,15 @@ from helion_inductor import Report, explain
 from helion_inductor.ir.schedule_ir import KernelSchedule, Task
 from helion_inductor.ir.tile_ir import TileProgram
 from helion_inductor.runtime.precompile import Resources, compile_offline_many
-from helion_inductor.scheduling.guard import Prediction, pays, predict, region_pays, worth_joining
+from helion_inductor.scheduling.guard import Prediction, pays, predict, worth_joining
 from helion_inductor.scheduling.resources import MAX_REGISTERS, resources_of
 from helion_inductor.scheduling.tile_sizes import TileTarget, choose_task
 from tests.measured_programs import MEASURED, NORM, POINTWISE, SUM, Measured, family, independent, kernel, separate, tasks_of, together
+
+
+def region_pays(program: TileProgram, schedules: Sequence[KernelSchedule], *, captured: bool) -> tuple[bool, str]:
+    return pays(predict(program, schedules), captured=captured)
+
 
 BOTH = pytest.mark.parametrize("captured", [False, True])
 ALL = {"regions": "all"}
@@ -28,18 +33,26 @@ ALL = {"regions": "all"}
 # ---- regions
 @BOTH
 @pytest.mark.parametrize("row", MEASURED, ids=lambda row: row.title)
-def test_small_loops_are_taken_and_large_ones_left(row: Measured, captured: bool) -> None:
+def test_what_was_measured_to_be_faster_is_taken(row: Measured, captured: bool) -> None:
     schedules = together(row.program) if row.joined is not None else separate(row.program)
+    assert (row.joined or row.apart or 0) < row.inductor
     taken, reason = region_pays(row.program, schedules, captured=captured)
-    assert taken == (row.joined is not None), reason
+    assert taken, reason
     assert "predicted " in reason and " us against " in reason
 
 
 @BOTH
-def test_large_loops_are_left_though_they_share_a_launch(captured: bool) -> None:
-    program = MEASURED[-1].program
+@pytest.mark.parametrize(("body", "width"), [(POINTWISE, 4096), (NORM, 1024)])
+def test_large_loops_are_left_though_they_share_a_launch(body: str, width: int, captured: bool) -> None:
+    program = independent(body, [(16384, width)] * 8)
     taken, reason = region_pays(program, family(program), captured=captured)
     assert not taken and "fill the device" in reason
+
+
+def test_as_many_launches_must_gain_more() -> None:
+    assert pays(prediction(90, 101, 5, 5, launches=1), captured=False)[0]
+    assert not pays(prediction(95, 101, 5, 5, launches=1), captured=False)[0]
+    assert not pays(prediction(95, 101, 5, 500, launches=1), captured=False)[0], "the host's time is that of one launch too"
 
 
 @BOTH
@@ -71,8 +84,9 @@ def test_loops_in_kernels_of_their_own_are_left_unless_captured() -> None:
     assert not taken and "saves no launch of 4" in reason
 
 
-def prediction(region: float, inductor: float, host: float, inductor_host: float, filling_us: float = 0.0) -> Prediction:
-    return Prediction((region,), inductor, host, inductor_host, 4, filling_us)
+def prediction(region: float, inductor: float, host: float, inductor_host: float, filling_us: float = 0.0,
+               launches: int = 4) -> Prediction:  # fmt: skip
+    return Prediction((region,), inductor, host, inductor_host, launches, filling_us)
 
 
 def test_the_slower_of_device_and_host_decides() -> None:

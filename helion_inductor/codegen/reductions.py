@@ -4,23 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from ..ir.tile_ir import Literal, Reduce, Scan
+from ..ir.ops import identity
+from ..ir.tile_ir import Reduce, Scan
 from .expressions import constant, triton_dtype
-
-
-def identity(kind: str, dtype: torch.dtype) -> Literal:
-    """The value that leaves ``kind`` unchanged, in ``dtype``."""
-    if kind in ("sum", "xor_sum", "any"):
-        return False if dtype == torch.bool else 0.0 if dtype.is_floating_point else 0
-    if kind == "prod":
-        return True if dtype == torch.bool else 1.0 if dtype.is_floating_point else 1
-    low = kind in ("max", "argmax", "logcumsumexp")
-    if dtype == torch.bool:
-        return not low
-    if dtype.is_floating_point:
-        return float("-inf") if low else float("inf")
-    info = torch.iinfo(dtype)
-    return info.min if low else info.max
 
 
 def initial(stmt: Reduce, dtype: torch.dtype, shape: str) -> list[str]:

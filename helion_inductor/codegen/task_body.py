@@ -15,6 +15,7 @@ import torch
 
 from ..ir.body import Flow, effect_axes, effect_depth, flow
 from ..ir.index import Expr, names_in, values_in
+from ..ir.ops import identity
 from ..ir.schedule_ir import Task, TileDim
 from ..ir.simplify import Ranges
 from ..ir.tile_ir import (
@@ -40,7 +41,7 @@ from .dispatch import INDENT
 from .expressions import constant, emit, from_memory, to_memory, triton_dtype
 from .index_text import fits_int32, triton_text
 from .programs import bare
-from .reductions import accumulate, final, identity, initial, scan_text
+from .reductions import accumulate, final, initial, scan_text
 
 
 @dataclass

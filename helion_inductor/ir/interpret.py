@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import sympy
 import torch
 
+from ..scalar_math import narrow
 from .index import Expr, FloorDiv, Mod
 from .ops import OPS
 from .tile_ir import (
@@ -195,7 +196,7 @@ def _store(stmt: Store | Atomic, env: Tensors, names: Names, values: Values, ext
     bits = _STORED_AS.get(target.dtype, target.dtype)
     flat = _flat(target).view(bits)
     index = torch.as_tensor(_evaluate(stmt.index, names, values))
-    value = values[stmt.value].to(target.dtype).view(bits)
+    value = narrow(values[stmt.value], target.dtype).view(bits)
     mask = torch.tensor(True) if stmt.mask is None else values[stmt.mask]
     shape = torch.broadcast_shapes(index.shape, value.shape, mask.shape) if isinstance(stmt, Store) else tuple(extents)
     index, value, mask = (torch.broadcast_to(t, shape) for t in (index, value, mask))

@@ -39,7 +39,7 @@ def renamed(program: TileProgram, buffers: Mapping[str, str], nests: Callable[[s
         ),
         tuple(
             LoopNest(nests(n.name), axes(n.parallel), axes(n.reduce), tuple(map(statement, n.body)),
-                     tuple(origins.get(o, o) for o in n.origins))
+                     tuple(dict.fromkeys(origins.get(o, o) for o in n.origins)))
             for n in program.nests
         ),
     )  # fmt: skip

@@ -71,6 +71,21 @@ class _Mismatch(Exception):
     """Says in its message what a rule wanted."""
 
 
+def identity(kind: str, dtype: torch.dtype) -> bool | int | float:
+    """The value that leaves a reduction or scan of ``kind`` unchanged, in ``dtype``."""
+    if kind in ("sum", "xor_sum", "any"):
+        return False if dtype == torch.bool else 0.0 if dtype.is_floating_point else 0
+    if kind == "prod":
+        return True if dtype == torch.bool else 1.0 if dtype.is_floating_point else 1
+    low = kind in ("max", "argmax", "logcumsumexp")
+    if dtype == torch.bool:
+        return not low
+    if dtype.is_floating_point:
+        return float("-inf") if low else float("inf")
+    info = torch.iinfo(dtype)
+    return info.min if low else info.max
+
+
 def _refuse(code: str, detail: str) -> UnsupportedError:
     return UnsupportedError(Unsupported(code, detail))
 

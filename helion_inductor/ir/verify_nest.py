@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from .body import Flow, effect_axes
+from .footprint import disjoint, interval
 from .index import names_in, to_text, values_in
 from .ops import OPS
 from .simplify import Ranges, simplify
@@ -155,7 +156,7 @@ def known_size(nest: LoopNest, program: TileProgram) -> Iterator[tuple[int | Non
 
 
 def in_place_same_element(nest: LoopNest, program: TileProgram) -> Iterator[tuple[int | None, str]]:
-    """A nest that reads and writes one storage reads the very element that it writes: its points have no order."""
+    """A nest that reads and writes one part of a storage reads the very element that it writes: its points have no order."""
     storage = {b.name: b.aliases or b.name for b in program.buffers}
     ranges = Ranges(nest.extents(), program.lower())
     loads = [s for s in nest.body if isinstance(s, Load)]
@@ -164,6 +165,8 @@ def in_place_same_element(nest: LoopNest, program: TileProgram) -> Iterator[tupl
             continue
         for load in loads:
             if storage[load.buffer] != storage[stmt.buffer]:
+                continue
+            if disjoint(interval(load, ranges), interval(stmt, ranges)):
                 continue
             if isinstance(stmt, Atomic) or simplify(load.index - stmt.index, ranges) != 0:
                 where = f"{load.buffer}[{to_text(load.index)}]"

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from .family import signature
+from .footprint import Interval, disjoint, touched
 from .pid_map import MAX_GROUP, MAX_WEIGHT
 from .printer import schedule_lines
 from .schedule_ir import PID_TYPES, SELECTS, KernelSchedule, Task
@@ -76,21 +77,31 @@ class Accesses:
     def __init__(self, program: TileProgram) -> None:
         self.order = {n.name: position for position, n in enumerate(program.nests)}
         self.storage = {b.name: b.aliases or b.name for b in program.buffers}
-        self.readers: dict[str, list[str]] = {}
-        self.writers: dict[str, list[str]] = {}
+        self.touched = dict(zip(self.order, touched(program.nests, self.storage), strict=True))
+        self.clear()
+
+    def clear(self) -> None:
+        """As before the first nest."""
+        self.readers: dict[str, list[tuple[str, Interval]]] = {}
+        self.writers: dict[str, list[tuple[str, Interval]]] = {}
 
     def add(self, nest: LoopNest) -> None:
-        for buffers, users in ((nest.reads(), self.readers), (nest.writes(), self.writers)):
-            for storage in {self.storage[b] for b in buffers}:
-                users.setdefault(storage, []).append(nest.name)
+        mine = self.touched[nest.name]
+        for parts, users in ((mine.reads, self.readers), (mine.writes, self.writers)):
+            for storage, part in parts.items():
+                users.setdefault(storage, []).append((nest.name, part))
 
     def hazards(self, nest: LoopNest) -> Iterator[tuple[str, str]]:
         """(nest so far, hazard) for each that ``nest`` must keep its order with."""
-        for b in nest.reads():
-            yield from ((n, f"read after write of {b}") for n in self.writers.get(self.storage[b], ()))
-        for b in nest.writes():
-            yield from ((n, f"write after read of {b}") for n in self.readers.get(self.storage[b], ()))
-            yield from ((n, f"write after write of {b}") for n in self.writers.get(self.storage[b], ()))
+        mine = self.touched[nest.name]
+        for buffers, parts, users, hazard in (
+            (nest.reads(), mine.reads, self.writers, "read after write"),
+            (nest.writes(), mine.writes, self.readers, "write after read"),
+            (nest.writes(), mine.writes, self.writers, "write after write"),
+        ):
+            for b in buffers:
+                part, others = parts[self.storage[b]], users.get(self.storage[b], ())
+                yield from ((n, f"{hazard} of {b}") for n, other in others if not disjoint(part, other))
 
     def misplaced(self, nest: LoopNest) -> Iterator[str]:
         """What is wrong with running ``nest`` after those so far."""
@@ -238,7 +249,8 @@ def phase_independent(kernel: KernelSchedule, program: TileProgram) -> Found:
     nests, phase, seen = _nests(program), -1, Accesses(program)
     for place, _, mine in _runs(kernel):
         if place[0] != phase:
-            phase, seen = place[0], Accesses(program)
+            phase = place[0]
+            seen.clear()
         for name, hazard in seen.hazards(nests[mine]):
             yield place, f"@{name} and @{mine} share a phase: {hazard}"
         seen.add(nests[mine])

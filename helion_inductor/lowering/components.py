@@ -7,7 +7,6 @@ memory to save). What is made from nothing, or from single elements, is cloned i
 
 from __future__ import annotations
 
-import operator
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ import torch
 from torch import fx
 
 from .families import family
+from .foreach import apart, is_foreach
 
 _NUMBERING = re.compile(r"(_\d+)+$")
 _CLONED = ("view", "creation")
@@ -74,45 +74,10 @@ def components(module: fx.GraphModule, outputs: Sequence[str],
         return [_component(module, calls, named, outputs, layouts, origin) for calls in wanted]
     own = {n: n for n in outputs}
     given = {n.name: n.name for n in module.graph.find_nodes(op="placeholder")}
-    return [Component(module.graph, module, given, own, tuple(layouts), {}, structure_of(module.graph))]
-
-
-def apart(graph: fx.Graph) -> tuple[fx.Graph, dict[fx.Node, str]]:
-    """The same calls in a new graph, where a ``_foreach_`` op over n tensors is n such ops over one; and the call that each
-    node of the new graph comes from."""
-    result = fx.Graph()
-    made: dict[fx.Node, fx.Node] = {}
-    origin: dict[fx.Node, str] = {}
-    single: dict[fx.Node, list[fx.Node]] = {}
-    for node in graph.nodes:
-        source = node.args[0] if node.target is operator.getitem else None
-        if _is_foreach(node) and all(u.target is operator.getitem for u in node.users):
-            single[node] = [_one_of(result, node, k, made) for k in range(len(node.meta["val"]))]
-            origin |= dict.fromkeys(single[node], node.name)
-        elif source in single:
-            made[node] = result.call_function(operator.getitem, (single[source][node.args[1]], 0))
-            made[node].meta = node.meta
-            origin[made[node]] = node.name
-        else:
-            made[node] = result.node_copy(node, made.__getitem__)
-            origin[made[node]] = node.name
-    return result, origin
-
-
-def _is_foreach(node: fx.Node) -> bool:
-    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.name.startswith("aten::_foreach_")
-
-
-def _one_of(graph: fx.Graph, node: fx.Node, position: int, made: Mapping[fx.Node, fx.Node]) -> fx.Node:
-    """The op for one of its tensors: every list among the arguments of such an op has an entry for each tensor."""
-
-    def own(argument: Any) -> Any:
-        return [argument[position]] if isinstance(argument, (list, tuple)) else argument
-
-    args, kwargs = tuple(map(own, node.args)), {k: own(v) for k, v in node.kwargs.items()}
-    one = graph.create_node(node.op, node.target, *fx.node.map_arg((args, kwargs), made.__getitem__), name=node.name)
-    one.meta = {**node.meta, "val": [node.meta["val"][position]]}
-    return one
+    if not any(is_foreach(n.target) for n in module.graph.nodes):
+        return [Component(module.graph, module, given, own, tuple(layouts), {}, structure_of(module.graph))]
+    calls = {n.name: name for n, name in origin.items() if n.op != "placeholder"}
+    return [Component(graph, module, given, own, tuple(layouts), calls, structure_of(graph))]
 
 
 def _roots(graph: fx.Graph, results: frozenset[fx.Node]) -> dict[fx.Node, fx.Node]:
@@ -128,10 +93,10 @@ def _roots(graph: fx.Graph, results: frozenset[fx.Node]) -> dict[fx.Node, fx.Nod
     cloned: set[fx.Node] = set()
     for node in graph.nodes:
         if node.op == "placeholder":
-            if _elements(node) != 1:
-                parent[node] = node
-            else:
+            if _is_single(node):
                 cloned.add(node)
+            else:
+                parent[node] = node
         elif node.op == "call_function" and node not in results and _is_cloned(node, cloned):
             cloned.add(node)
         elif node.op == "call_function":
@@ -142,17 +107,16 @@ def _roots(graph: fx.Graph, results: frozenset[fx.Node]) -> dict[fx.Node, fx.Nod
     return {n: find(n) for n in parent if n.op == "call_function"}
 
 
-def _elements(node: fx.Node) -> Any:
-    """Elements of a node's tensor; 1 for a number."""
+def _is_single(node: fx.Node) -> bool:
+    """Whether a node is a number, or a tensor that is known to have one element."""
     value = node.meta["val"]
-    return value.numel() if isinstance(value, torch.Tensor) else 1
+    return not isinstance(value, torch.Tensor) or (isinstance(value.numel(), int) and value.numel() == 1)
 
 
 def _is_cloned(node: fx.Node, cloned: set[fx.Node]) -> bool:
     if not all(s in cloned for s in node.all_input_nodes):
         return False
-    value = node.meta.get("val")
-    return isinstance(value, torch.Tensor) and (family(node.target) in _CLONED or (isinstance(value.numel(), int) and value.numel() == 1))
+    return isinstance(node.meta.get("val"), torch.Tensor) and (family(node.target) in _CLONED or _is_single(node))
 
 
 def _component(module: fx.GraphModule, calls: Sequence[fx.Node], named: Mapping[fx.Node, list[int]], outputs: Sequence[str],
@@ -180,11 +144,11 @@ def _component(module: fx.GraphModule, calls: Sequence[fx.Node], named: Mapping[
     chosen = {f"y{k}": outputs[p] for k, (_, p) in enumerate(positions)}
     mine = tuple(layouts[p] for _, p in positions)
     names = {copy.name: origin[node] for node, copy in made.items() if copy.op != "placeholder"}
-    structure = f"{structure_of(graph)}\n{[(described_sizes(shape), described_sizes(stride)) for shape, stride in mine]}"
+    structure = f"{structure_of(graph)}\n{[(_described_sizes(shape), _described_sizes(stride)) for shape, stride in mine]}"
     return Component(graph, module, inputs, chosen, mine, names, structure)
 
 
-def described_sizes(sizes: Sequence[Any]) -> str:
+def _described_sizes(sizes: Sequence[Any]) -> str:
     return ", ".join(map(str, sizes))
 
 

@@ -22,8 +22,8 @@ _SCAN = ("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp", "_cummax_helpe
 _REDUCTION = (
     "sum", "mean", "prod", "amax", "amin", "max", "min", "any", "all", "argmax", "argmin", "var", "std", "var_mean", "std_mean", "norm",
     "xor_sum", "aminmax", "count_nonzero", "_softmax", "_log_softmax", "native_layer_norm", "native_group_norm", "native_batch_norm",
-
     "nll_loss_forward", "logsumexp", "median", "mode", "linalg_vector_norm",
+    "_foreach_norm", "_foreach_powsum", "_foreach_max",
 )  # fmt: skip
 _CAT = ("cat", "stack", "constant_pad_nd", "pad", "reflection_pad1d", "reflection_pad2d", "reflection_pad3d", "replication_pad1d",
         "replication_pad2d", "replication_pad3d", "_unsafe_index", "roll", "flip", "repeat")  # fmt: skip

@@ -12,6 +12,7 @@ always speaks of CPU tensors (``fx_bridge`` rewrites it), and the few backend fe
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -48,6 +49,7 @@ _ONLY_FOR_CPU = """
     special_shifted_chebyshev_polynomial_t special_shifted_chebyshev_polynomial_u special_shifted_chebyshev_polynomial_v
     special_shifted_chebyshev_polynomial_w special_spherical_bessel_j0 special_zeta"""
 _FALLS_BACK_ON_GPU = frozenset(getattr(p, o) for p in [getattr(_aten, name) for name in _ONLY_FOR_CPU.split()] for o in p.overloads())
+MANY = 16  # tensors that a cat in one loop has at most
 _LEAST_INT = -(2**63)
 _FEATURES = (BackendFeature.SCAN, BackendFeature.TUPLE_REDUCTION, BackendFeature.INPLACE_BUFFERS)
 
@@ -109,6 +111,12 @@ class LoopRefused(Exception):
         self.others = tuple(others)
 
 
+def _all_sizes_known(tensors: Sequence[Any]) -> bool:
+    return all(isinstance(n, (int, sympy.Integer)) for t in tensors for n in t.get_size()) and any(
+        all(n != 0 for n in t.get_size()) for t in tensors
+    )
+
+
 def has_loop_lowering(target: object) -> bool:
     """Whether Inductor registers a lowering of its own for this overload.
 
@@ -125,6 +133,7 @@ class _EveryNodeRealised(GraphLowering):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.made_by: dict[str, str] = {}
+        self.filled: set[str] = set()
         features: Any = lambda device: set(_FEATURES)  # noqa: E731
         self.get_backend_features = features  # an attribute in the base class, not a method
 
@@ -137,10 +146,35 @@ class _EveryNodeRealised(GraphLowering):
         made: list[Any] = self.operations[before:]
         for op in made:
             self.made_by[op.get_name()] = n.name
-            if isinstance(op, inductor_ir.ComputedBuffer) and _uninitialised(op) and any(u.op == "output" for u in n.users):
+            if isinstance(op, inductor_ir.ComputedBuffer) and self._left_open(op) and any(u.op == "output" for u in n.users):
                 raise LoopRefused(n.name, Unsupported("uninitialised", f"{n.target} leaves memory as it finds it"))
             if not isinstance(op, inductor_ir.ComputedBuffer):
                 raise LoopRefused(n.name, Unsupported("not-a-loop", f"{n.target} lowers to {type(op).__name__}"))
+        return result
+
+    def _left_open(self, op: Any) -> bool:
+        return _uninitialised(op) and op.get_name() not in self.filled
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        if target is _aten.cat.default and len(args[0]) > MANY and not kwargs and _all_sizes_known(args[0]):
+            return self._joined(*args)
+        return super().call_function(target, args, kwargs)
+
+    def _joined(self, tensors: Sequence[Any], dim: int = 0) -> Any:
+        """A cat of many tensors: each fills a slice of the result. As one loop it would have a load for each of them."""
+        parts = [t for t in tensors if all(n != 0 for n in t.get_size())]
+        shape = [*parts[0].get_size()]
+        dim %= len(shape)
+        shape[dim] = sum(t.get_size()[dim] for t in parts)
+        dtype = functools.reduce(torch.promote_types, (t.get_dtype() for t in tensors))
+        result = lowerings[_aten.empty.memory_format](shape, dtype=dtype, device=parts[0].get_device())
+        result.realize()
+        self.filled.add(result.get_name())
+        first = 0
+        for t in parts:
+            end = first + t.get_size()[dim]
+            lowerings[_aten.copy_.default](lowerings[_aten.slice.Tensor](result, dim, first, end), t)
+            first = end
         return result
 
     def create_deferred_runtime_asserts(self, n: Any, new_unbacked_defs: Any) -> None:
@@ -177,7 +211,7 @@ def lower_graph(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], fake_mo
         loops = tuple(loop for op in graph.operations if (loop := _loop(op, graph)) is not None)
         operations: list[Any] = list(graph.operations)
         made = {op.get_name(): (_layout(op.get_layout(), op), graph.made_by.get(op.get_name(), "?")) for op in operations if _owns(op)}
-        unfilled = tuple(op.get_name() for op in operations if _uninitialised(op))
+        unfilled = tuple(op.get_name() for op in operations if graph._left_open(op))
         outputs = tuple(_output(o, graph) for o in graph.graph_outputs)
     if graph.constants:
         name = next(iter(graph.constants))

@@ -13,14 +13,16 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import fx
 
 from ..errors import Unsupported
 from ..options import Options
+from .equal_values import equal_results
 from .families import LEFT_TO_INDUCTOR, VIEWS, family, overload_name
+from .foreach import written_out
 from .inductor_loops import has_loop_lowering
 
 _HINTS = {
@@ -45,11 +47,13 @@ class Refusal:
 
 @dataclass(frozen=True)
 class RegionNodes:
-    """Nodes of one region in graph order, its tensor inputs, and the members that the rest of the graph reads."""
+    """Nodes of one region in graph order, its tensor inputs, and the members that the rest of the graph reads; ``twins`` maps
+    further such members to the output whose value they share."""
 
     members: tuple[fx.Node, ...]
     inputs: tuple[fx.Node, ...]
     outputs: tuple[fx.Node, ...]
+    twins: Mapping[fx.Node, fx.Node] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -97,7 +101,7 @@ def unsupported(node: fx.Node, options: Options) -> Unsupported | None:
         return Unsupported("no-lowering", "the seeds of a graph are drawn once, by the graph")
     if target._schema.is_mutable:
         return Unsupported("mutation", f"{overload_name(target)} writes to an argument")
-    if not has_loop_lowering(target):
+    if not has_loop_lowering(target) and written_out(target) is None:
         return Unsupported("no-lowering", f"{overload_name(target)} has no loop lowering")
     return _bad_values(node)
 
@@ -230,7 +234,8 @@ def _region(members: Sequence[fx.Node], made: set[fx.Node]) -> RegionNodes:
             inputs.update(dict.fromkeys(_roots(source, inside, made)))
         if isinstance(node.meta.get("val"), torch.Tensor) and _escapes(node, inside):
             outputs.append(node)
-    return RegionNodes(tuple(members), tuple(inputs), tuple(outputs))
+    twins = equal_results(outputs, inside | made)
+    return RegionNodes(tuple(members), tuple(inputs), tuple(o for o in outputs if o not in twins), twins)
 
 
 def _escapes(node: fx.Node, inside: set[fx.Node]) -> bool:

@@ -67,8 +67,8 @@ def _zeta_of_positive(s, q):
 def zeta(s, q):
     """Hurwitz's zeta function, the sum of (q + k)**-s over k = 0, 1, ... (DLMF 25.11.1, 25.11.28).
 
-    Infinite for s = 1 and for q = 0, -1, ...; NaN for s < 1, and for other negative q unless s is whole. Computed in f64, because
-    f32 powers that GPUs flush to zero may add up to a number that is not small.
+    Infinite for s = 1 and for q = 0, -1, ...; NaN for s < 1, for infinite q (as in eager), and for other negative q unless s is
+    whole. Computed in f64, because f32 powers that GPUs flush to zero may add up to a number that is not small.
     """
     return _zeta(s.to(tl.float64), q.to(tl.float64)).to(q.dtype)
 
@@ -88,7 +88,7 @@ def _zeta(s, q):
         turned = _zeta_of_positive(s, first) - _zeta_of_positive(s, last)
         total += tl.where(negative, tl.where(even, turned, -turned), 0.0)
     pole = negative & (q == below)
-    total = tl.where(negative & (s != tl.floor(s)), float("nan"), total)
+    total = tl.where((negative & (s != tl.floor(s))) | (q == float("inf")), float("nan"), total)
     total = tl.where(pole, float("inf"), total)
     return tl.where(s == 1.0, float("inf"), tl.where(s < 1.0, float("nan"), total))
 

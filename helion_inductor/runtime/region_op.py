@@ -4,8 +4,9 @@ The op mutates ``outputs`` and returns nothing, so that Inductor allocates, plan
 an entry of the kernel store, which a fresh process finds on disk.
 
 Note [Past the dispatcher]: the wrapper that Inductor writes could call the op, but the dispatcher would box and unbox every
-tensor (about 4 us for ten). It calls ``torch.ops.helion_inductor.call_region`` instead: the same function, as plain Python. The
-name hangs below ``torch.ops`` because a wrapper can be relied upon to have ``torch`` in scope, also when it comes from a cache.
+tensor (up to 1 us each, on the host of an H200). It calls ``torch.ops.helion_inductor.call_region`` instead: the same function,
+as plain Python. The name hangs below ``torch.ops`` because a wrapper can be relied upon to have ``torch`` in scope, also when it
+comes from a cache.
 """
 
 from __future__ import annotations

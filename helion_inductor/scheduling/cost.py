@@ -23,7 +23,7 @@ from .hints import evaluate_size
 from .tile_sizes import TileTarget, choose_task, next_power_of_two, points, reduce_is_contiguous, usual_warps
 from .work import Work, nest_bytes, nest_work, task_work
 
-__all__ = ["host_us", "inductor_host_us", "inductor_nests_us", "inductor_us", "kernel_us", "nest_bytes", "nest_us", "program_bytes"]
+__all__ = ["host_us", "inductor_host_us", "inductor_nests_us", "inductor_us", "kernel_us", "nest_bytes", "nest_us"]
 
 INDUCTOR_PERSISTENT = 1024  # longest row that Inductor's heuristics keep in registers
 INDUCTOR_BLOCK = 2048
@@ -31,10 +31,9 @@ SPLIT_ROW = 8192  # above, Inductor splits rows that are too few for the device
 SPLIT_COLUMN = 512  # the same for reductions across rows; on the safe side, for what Inductor does depends on more
 FULL = 1.5  # a loop that takes more than so many times its longest program fills the device
 FOREACH_POINTERS = 250  # arguments of one of Inductor's kernels for a foreach op
-
-
-def program_bytes(program: TileProgram) -> int:
-    return sum(nest_bytes(n, program) for n in program.nests)
+ATEN_CHUNK = 65536  # elements of a block of ATen's kernels for lists of tensors, which Inductor calls for foreach reductions
+ATEN_STEP = 2048  # elements that such a block of 512 threads loads at once
+ATEN_BLOCKS, ATEN_TENSORS = 320, 110  # of one launch at most
 
 
 @dataclass(frozen=True)
@@ -133,7 +132,8 @@ def _of_foreach(nest: LoopNest) -> bool:
 def _inductor_nest(nest: LoopNest, program: TileProgram, device: DeviceModel) -> InductorNest:
     task = choose_task(nest, program, TileTarget(device.info.sm_count), {}, points(nest, program))
     tensors = len({*nest.reads(), *nest.writes()})
-    sides = [side(nest_work(nest, t, program, usual_warps(t, nest), device)) for t in dict.fromkeys((task, _looped(task, nest, program)))]
+    tasks = dict.fromkeys((task, _looped(task, nest, program)) if not _long_row(task, nest, program) else (_looped(task, nest, program),))
+    sides = [side(nest_work(nest, t, program, usual_warps(t, nest), device)) for t in tasks]
     best = min(sides, key=lambda s: s.us(device))
     whole, filling = best.us(device), best.filling_us(device)
     if _splits(nest, sides[0].programs, program, device):
@@ -152,8 +152,17 @@ def _splits(nest: LoopNest, programs: int, program: TileProgram, device: DeviceM
     return length > (SPLIT_ROW if reduce_is_contiguous(nest) else SPLIT_COLUMN)
 
 
+def _long_row(task: Task, nest: LoopNest, program: TileProgram) -> bool:
+    """Whether Inductor is sure to take the rows in steps, reading them again in every pass: they are walked along memory, and
+    longer than it keeps in registers."""
+    dim = task.reduce_dim()
+    if dim is None or any(isinstance(s, Scan) for s in nest.body):
+        return False
+    return reduce_is_contiguous(nest) and evaluate_size(dim.extent(nest), program.hints()) > INDUCTOR_PERSISTENT
+
+
 def _looped(task: Task, nest: LoopNest, program: TileProgram) -> Task:
-    """The task with long rows in steps, as Inductor takes them."""
+    """The task with long rows in steps."""
     dim = task.reduce_dim()
     length = evaluate_size(dim.extent(nest), program.hints()) if dim is not None else 0
     if dim is None or length <= INDUCTOR_PERSISTENT or any(isinstance(s, Scan) for s in nest.body):
@@ -164,11 +173,26 @@ def _looped(task: Task, nest: LoopNest, program: TileProgram) -> Task:
 
 def _inductor_foreach(nests: Sequence[LoopNest], program: TileProgram, device: DeviceModel) -> InductorNest:
     tensors = sum(len({*n.reads(), *n.writes()}) for n in nests)
+    if any(n.reduce for n in nests):
+        return _aten_foreach(nests, tensors, program, device)
     launches = -(-tensors // FOREACH_POINTERS)
     tasks = [choose_task(n, program, TileTarget(device.info.sm_count), {}, points(n, program)) for n in nests]
     parts = (side(nest_work(n, t, program, usual_warps(t, n), device)) for n, t in zip(nests, tasks, strict=True))
     together = replace(sum(parts, Side()), bodies=1)
     return InductorNest(launches * device.launch_us + together.us(device), launches, tensors, together.filling_us(device))
+
+
+def _aten_foreach(nests: Sequence[LoopNest], tensors: int, program: TileProgram, device: DeviceModel) -> InductorNest:
+    """A reduction of each of many tensors: Inductor has no loops for it and calls ATen, whose blocks reduce a chunk each and whose
+    last kernel folds the chunks."""
+    sizes = [points(n, program) for n in nests]
+    blocks = sum(-(-size // ATEN_CHUNK) for size in sizes)
+    launches = max(-(-blocks // ATEN_BLOCKS), -(-len(nests) // ATEN_TENSORS))
+    block = device.start_us + -(-min(max(sizes), ATEN_CHUNK) // ATEN_STEP) * device.memory_us + device.reduce_us
+    reading = 1e6 * sum(nest_bytes(n, program) for n in nests) / device.bandwidth
+    folding = device.start_us + device.memory_us + device.reduce_us
+    us = max(reading, launches * block) + folding + (launches + 1) * device.launch_us
+    return InductorNest(us, launches + 1, tensors, reading if reading > launches * block else 0.0)
 
 
 def host_us(program: TileProgram, schedules: Sequence[KernelSchedule], device: DeviceModel = H200_MODEL) -> float:

@@ -1,13 +1,16 @@
 """Dependences between nests: read after write, write after read, write after write.
 
 Buffers are told apart by name; ``TileProgram`` gives every storage of a region exactly one name (views are index arithmetic),
-so a name is a storage. Outputs that will be written in place on an input alias it, and share its storage here.
+so a name is a storage. Outputs that will be written in place on an input alias it, and share its storage here. Nests that
+write parts of one buffer (the tensors of a cat, partial results) do not depend on one another where the parts are known to be
+disjoint.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ..ir.footprint import Interval, disjoint, touched
 from ..ir.tile_ir import LoopNest, TileProgram
 
 
@@ -18,22 +21,17 @@ def storage(program: TileProgram) -> dict[str, str]:
 
 def predecessors(nests: Sequence[LoopNest], storages: Mapping[str, str]) -> list[set[int]]:
     """For each nest, the positions of earlier nests that must have finished before it starts."""
-    writers: dict[str, list[int]] = {}
-    readers: dict[str, list[int]] = {}
+    writers: dict[str, list[tuple[int, Interval]]] = {}
+    readers: dict[str, list[tuple[int, Interval]]] = {}
     result: list[set[int]] = []
-    for position, nest in enumerate(nests):
-        reads = {storages[b] for b in nest.reads()}
-        writes = {storages[b] for b in nest.writes()}
-        before: set[int] = set()
-        for b in reads | writes:
-            before.update(writers.get(b, ()))
-        for b in writes:
-            before.update(readers.get(b, ()))
-        result.append(before)
-        for b in reads:
-            readers.setdefault(b, []).append(position)
-        for b in writes:
-            writers.setdefault(b, []).append(position)
+    for position, mine in enumerate(touched(nests, storages)):
+        hazards = [(mine.reads, writers), (mine.writes, writers), (mine.writes, readers)]
+        result.append({
+            p for own, others in hazards for b, here in own.items() for p, there in others.get(b, ()) if not disjoint(here, there)
+        })  # fmt: skip
+        for own, users in ((mine.reads, readers), (mine.writes, writers)):
+            for b, here in own.items():
+                users.setdefault(b, []).append((position, here))
     return result
 
 

@@ -14,7 +14,7 @@ Refused when it would serialise: a large pointwise nest is not run inside a redu
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ..ir.body import flow, remap
@@ -35,9 +35,10 @@ from ..ir.tile_ir import (
     operands,
 )
 from .dependence import storage
-from .domain import common_domain
+from .domain import Common, common_domain
 from .hints import evaluate_size
 from .inline import MAX_BODY, as_loaded, digits, drop_dead, instantiate, invert
+from .repeat import repeated
 
 FEW_ROWS = 64
 LONG_ROW = 4096
@@ -73,7 +74,7 @@ def fuse_vertical(program: TileProgram) -> tuple[TileProgram, tuple[FusionDecisi
             first, second = pair = (line.nests[candidate], line.nests[position])
             if (id(first), id(second)) in failed:
                 continue
-            result = join(first, second, program)
+            result = join(first, second, program, line.private(candidate, position))
             place = line.place(candidate, position) if isinstance(result, LoopNest) else None
             reason = result.reason if isinstance(result, _Refused) else "" if place is not None else "a nest between depends on both"
             decisions.append(FusionDecision(first.name, second.name, place is not None, reason))
@@ -109,6 +110,7 @@ class _Line:
 
     def __init__(self, program: TileProgram) -> None:
         self.storages = storage(program)
+        self.temporary = {b.name for b in program.buffers if b.kind == "temp"}
         self.nests = list(program.nests)
         self.facts = [self._facts(n) for n in self.nests]
         self.open = set(map(id, self.facts))
@@ -154,6 +156,12 @@ class _Line:
         siblings = [k for k in before(self.wide_readers, mine.wide_reads) if k not in producers]
         return producers + siblings[:4]
 
+    def private(self, first: int, second: int) -> frozenset[str]:
+        """Temporaries that only ``first`` writes and only ``second`` reads."""
+        only = {id(self.facts[first])}, {id(self.facts[second])}
+        written = self.facts[first].writes & self.temporary
+        return frozenset(b for b in written if (set(self.writers[b]), set(self.readers.get(b, ()))) == only)
+
     def place(self, first: int, second: int) -> int | None:
         """Where both can stand as one: at the first, unless the second depends on a nest between, or at the second."""
         between = self.facts[first + 1 : second]
@@ -182,22 +190,31 @@ class _Line:
         self.open |= {id(facts), *(f for users, buffers in near for b in buffers for f in users.get(b, ()))}
 
 
-def join(a: LoopNest, b: LoopNest, program: TileProgram) -> LoopNest | _Refused:
-    """Nests ``a`` then ``b`` as one, or the reason why not."""
+def join(a: LoopNest, b: LoopNest, program: TileProgram, private: frozenset[str] = frozenset()) -> LoopNest | _Refused:
+    """Nests ``a`` then ``b`` as one, or the reason why not; ``private``: temporaries by which only ``b`` depends on ``a``."""
     if len(a.body) + len(b.body) > MAX_BODY:
         return _Refused(f"the body would pass {MAX_BODY} statements")
     if any(isinstance(s, Atomic) for s in (*a.body, *b.body)):
         return _Refused("atomic updates are not reordered with other work")
+    if set(b.writes()) & (set(a.reads()) | set(a.writes())):
+        return _Refused("the later nest overwrites what the earlier one uses")
+    result = _join_on_axes(a, b, program)
+    if isinstance(result, _Refused) and (copies := repeated(a, b, private)) is not None:
+        result = _join_on_axes(copies, b, program)
+        if isinstance(result, LoopNest):
+            result = replace(result, body=tuple(s for s in result.body if not (isinstance(s, Store) and s.buffer in private)))
+    return result
+
+
+def _join_on_axes(a: LoopNest, b: LoopNest, program: TileProgram) -> LoopNest | _Refused:
     buffers = program.by_name()
     written = {s.buffer for s in a.body if isinstance(s, Store)}
-    if set(b.writes()) & (set(a.reads()) | written):
-        return _Refused("the later nest overwrites what the earlier one uses")
     reason: _Refused = _Refused("iteration spaces do not match")
     for order in _axis_orders(a, b):
         common = common_domain(a, b, order)
         if common is None:
             continue
-        if (serial := _serialises(a, b, common.parallel, common.reduce, program)) is not None:
+        if (serial := _serialises(a, b, common, program)) is not None:
             reason = serial
             continue
         moved = [
@@ -231,11 +248,14 @@ def _axis_orders(a: LoopNest, b: LoopNest) -> list[tuple[Axis, ...]]:
     return orders
 
 
-def _serialises(a: LoopNest, b: LoopNest, parallel: Sequence[Axis], reduce: Sequence[Axis], program: TileProgram) -> _Refused | None:
+def _serialises(a: LoopNest, b: LoopNest, common: Common, program: TileProgram) -> _Refused | None:
+    """Refuses a nest without reductions that would walk long rows, of which there are few, where it had a program for each tile."""
     hints = program.hints()
-    rows = evaluate_size(product(x.extent for x in parallel), hints)
-    length = evaluate_size(product(x.extent for x in reduce), hints)
-    if rows < FEW_ROWS and length > LONG_ROW and not (a.reduce and b.reduce):
+    rows = evaluate_size(product(x.extent for x in common.parallel), hints)
+    length = evaluate_size(product(x.extent for x in common.reduce), hints)
+    along = {x.name for x in common.reduce}
+    walks = any(not n.reduce and any(along & names_in(e) for e in change.values()) for n, change in zip((a, b), common.change, strict=True))
+    if rows < FEW_ROWS and length > LONG_ROW and walks:
         return _Refused(f"{rows} rows of {length} would run on {rows} programs")
     return None
 

@@ -15,6 +15,7 @@ from .work import task_work
 
 RISK = 0.05  # of the time of loops that fill the device: what sharing a kernel or leaving Inductor may cost them unforeseen
 HOST_MARGIN_US = 3.0  # by which the host's times are uncertain
+LIKE_FOR_LIKE = 0.1  # of Inductor's time: what as many kernels as Inductor's must gain to be worth a change
 
 
 @dataclass(frozen=True)
@@ -41,9 +42,11 @@ class Prediction:
         )
 
 
-def predict(program: TileProgram, schedules: Sequence[KernelSchedule], device: DeviceModel = H200_MODEL) -> Prediction:
-    """Times of a region and of what Inductor would make of it, at the hinted sizes."""
-    theirs = inductor_nests_us(program, device)
+def predict(program: TileProgram, schedules: Sequence[KernelSchedule], device: DeviceModel = H200_MODEL,
+            whole: TileProgram | None = None) -> Prediction:  # fmt: skip
+    """Times of a region and of what Inductor would make of it, at the hinted sizes. ``whole``: the program before reductions were
+    split, for Inductor decides about these itself; ``program`` where None."""
+    theirs = inductor_nests_us(whole or program, device)
     return Prediction(
         kernels=tuple(kernel_us(s, program, device) for s in schedules),
         inductor=sum(k.us for k in theirs),
@@ -58,8 +61,8 @@ def pays(times: Prediction, *, captured: bool) -> tuple[bool, str]:
     """Whether a region is worth taking, and why (not), with the times that decide.
 
     Where graphs are ``captured`` only the device's time counts. Else calls are bound by the slower of device and host, and a
-    region must save a launch. Loops that fill the device gain little from company: a share of their time is a margin that the
-    region has to gain elsewhere.
+    region that saves no launch must gain more. Loops that fill the device gain little from company: a share of their time is a
+    margin that the region has to gain elsewhere.
     """
     saved = times.launches - len(times.kernels)
     if captured:
@@ -71,17 +74,13 @@ def pays(times: Prediction, *, captured: bool) -> tuple[bool, str]:
     told = f"predicted {ours:.1f} us against {theirs:.1f} us {where}"
     margin = max(margin, RISK * times.filling_us)
     if not captured and saved < 1:
-        return False, f"{told}, but saves no launch of {times.launches}"
+        # The host's times do not count here: they are those of as many launches.
+        faster = times.inductor - times.region >= max(margin, LIKE_FOR_LIKE * theirs)
+        return faster, f"{told}, {'in as many launches' if faster else f'but saves no launch of {times.launches}'}"
     if theirs - ours < margin - 1e-6:
         full = f", {times.filling_us:.1f} us of it in loops that fill the device" if times.filling_us else ""
         return False, f"{told}{full}"
     return True, f"{told}, with {saved} launches of {times.launches} saved"
-
-
-def region_pays(program: TileProgram, schedules: Sequence[KernelSchedule], *, captured: bool,
-                device: DeviceModel = H200_MODEL) -> tuple[bool, str]:  # fmt: skip
-    """``pays`` for a region's program and kernels."""
-    return pays(predict(program, schedules, device), captured=captured)
 
 
 @dataclass(frozen=True)

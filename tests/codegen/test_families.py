@@ -12,7 +12,7 @@ from helion_inductor.ir.verify import verify_program
 from helion_inductor.ir.verify_schedule import verify_schedules
 from helion_inductor.pipeline import collapse
 from helion_inductor.scheduling.families import form_families
-from helion_inductor.scheduling.persistent import build_schedules
+from helion_inductor.scheduling.persistent import Settings, build_schedules
 from helion_inductor.scheduling.tile_sizes import TileTarget, choose_task
 from tests.codegen.generated import of_few_tiles, run_module
 from tests.family_strategies import member_cases
@@ -49,7 +49,7 @@ def test_families_compute_their_members(case: Case, target: TileTarget, pid_type
 @given(member_cases(), TARGETS, st.sampled_from(PID_TYPES), WORKERS)
 def test_the_compilers_own_schedules(case: Case, target: TileTarget, pid_type: str, workers: int) -> None:
     program = collapse(case.program)
-    kernels, _ = build_schedules(program, target, pid_type=pid_type)
+    kernels, _ = build_schedules(program, target, Settings(pid_type))
     verify_schedules(kernels, program)
     note("\n".join(map(str, kernels)))
     case.check(run_module(case, program, of_few_tiles(kernels, case, program), workers))

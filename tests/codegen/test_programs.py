@@ -17,7 +17,7 @@ from helion_inductor.pipeline import collapse
 from helion_inductor.scheduling.fuse_vertical import fuse_vertical
 from helion_inductor.scheduling.in_place import grant_in_place
 from helion_inductor.scheduling.inline import inline_producers
-from helion_inductor.scheduling.persistent import build_schedules
+from helion_inductor.scheduling.persistent import Settings, build_schedules
 from helion_inductor.scheduling.tile_sizes import TileTarget
 from tests.codegen.generated import of_few_tiles, one_phase_each, run_module
 from tests.schedule_strategies import schedules
@@ -70,7 +70,7 @@ def test_the_pipeline(case: Case, target: TileTarget, pid_type: str, x: int | No
     for nest in program.nests:  # lowering refuses a scan whose length is not known
         assume(all(a.extent.is_Integer for a in nest.reduce) or not any(isinstance(s, Scan) for s in nest.body))
     blocks = {name: block for name, block in (("x", x), ("r", r)) if block}
-    kernels, _ = build_schedules(program, target, pid_type=pid_type, sm_multiplier=multiplier, block_sizes=blocks)
+    kernels, _ = build_schedules(program, target, Settings(pid_type, multiplier, block_sizes=blocks))
     verify_schedules(kernels, program)
     note(f"{program}\n" + "\n".join(map(str, kernels)))
     case.check(run_module(case, program, of_few_tiles(kernels, case, program), workers))

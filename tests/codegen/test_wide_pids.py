@@ -13,7 +13,7 @@ from helion_inductor.errors import LaunchRejected
 from helion_inductor.ir.parser import parse_program, parse_schedule
 from helion_inductor.ir.tile_ir import TileProgram
 from helion_inductor.runtime.precompile import KernelRequest, Resources, compile_offline_many
-from helion_inductor.scheduling.persistent import build_schedules
+from helion_inductor.scheduling.persistent import Settings, build_schedules
 from helion_inductor.scheduling.tile_sizes import TileTarget, reach
 from tests.codegen.generated import DEVICE, _imported
 
@@ -126,6 +126,6 @@ def test_a_grid_that_no_device_takes_is_refused() -> None:
 def test_too_many_tiles_for_a_grid_make_a_kernel_persistent(wanted: str) -> None:
     for n, flat in ((2**31 - 2**16, True), (2**31, False)):
         program = parse_program(STATIC.format(n=n))
-        (kernel, *_), _ = build_schedules(program, TileTarget(132), pid_type=wanted, block_sizes={"x": 1})
+        (kernel, *_), _ = build_schedules(program, TileTarget(132), Settings(wanted, block_sizes={"x": 1}))
         kind = wanted if wanted == "persistent_blocked" else "flat" if flat else "persistent_interleaved"
         assert kernel.pid_type == kind

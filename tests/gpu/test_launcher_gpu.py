@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -330,5 +331,6 @@ def test_the_device_description() -> None:
     info = describe("cuda")
     assert info.kind == "cuda" and info.sm_count == get_num_sm("cuda") > 0
     assert info.shared_per_block <= info.shared_per_sm and info.l2_bytes > 0
-    if info.name == H200.name:
-        assert info == H200
+    if info.name == H200.name:  # whose memory is clocked a few percent apart from machine to machine
+        assert info.memory_bytes_per_s == pytest.approx(H200.memory_bytes_per_s, rel=0.05)
+        assert replace(info, memory_bytes_per_s=H200.memory_bytes_per_s) == H200

@@ -144,6 +144,8 @@ def _conversion_bounds(case: Case) -> tuple[float, float] | None:
     if target not in INTEGERS:
         return None
     info = torch.iinfo(target)
+    if target == torch.uint64 and case.op == "floor_to_int":
+        return -5e-324, info.max  # -0.5 is -1 by then
     # Eager wraps in uint8, and only there.
     return (-200, 1000) if target == torch.uint8 else (info.min - 1 if info.min == 0 else info.min, info.max)
 

@@ -1,0 +1,116 @@
+"""At which level of the dependence graph each nest runs: not always at the first at which it could.
+
+Nests of one level are independent and may share kernels. A nest whose results are needed late may run at any level in between:
+beside others of its form, so that they become one family, or beside a kernel that leaves the device half empty. Nests of one form
+at one level move together, where that lowers the predicted time and no more memory is held than before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ..ir.family import Form, signature
+from ..ir.index import product
+from ..ir.tile_ir import TileProgram
+from .dependence import levels, predecessors, storage
+from .hints import evaluate_size
+
+MARGIN_US = 0.2  # what a move must gain; predictions tell less apart
+MOST_TRIALS = 64  # each predicts the kernels of two levels anew
+
+Positions = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class PlacementDecision:
+    """Nests of one form, the level at which they could run first, the one that was tried, whether they run there, and why."""
+
+    nests: tuple[str, ...]
+    first: int
+    tried: int
+    moved: bool
+    reason: str
+
+    def __str__(self) -> str:
+        more = f" and {len(self.nests) - 1} more" if len(self.nests) > 1 else ""
+        return f"{self.nests[0]}{more} at level {self.tried}, not {self.first}: {'yes' if self.moved else 'no'}: {self.reason}"
+
+
+def place(program: TileProgram, level_us: Callable[[Positions], float]) -> tuple[list[int], tuple[PlacementDecision, ...]]:
+    """The level of each nest, and what was tried.
+
+    ``level_us``: predicted microseconds of the kernels of the nests at the given positions, which are independent.
+    """
+    depth = levels(program.nests, storage(program))
+    if max(depth, default=0) == 0:
+        return depth, ()
+    search = _Search(program, depth, level_us)
+    for group in search.groups():
+        search.improve(group)
+    return search.level, tuple(search.tried)
+
+
+class _Search:
+    """Moves groups of nests one after another, each to the level that is predicted to be best."""
+
+    def __init__(self, program: TileProgram, level: list[int], level_us: Callable[[Positions], float]) -> None:
+        self.program = program
+        self.level = level
+        self.level_us = level_us
+        self.before = predecessors(program.nests, storage(program))
+        self.after: list[set[int]] = [set() for _ in level]
+        for position, earlier in enumerate(self.before):
+            for p in earlier:
+                self.after[p].add(position)
+        self.tried: list[PlacementDecision] = []
+
+    def groups(self) -> list[Positions]:
+        """Nests of one form at one level, those that are needed last first, for they make room for what they wait for."""
+        buffers = self.program.by_name()
+        found: dict[tuple[int, Form], list[int]] = {}
+        for position, nest in enumerate(self.program.nests):
+            if self._latest((position,)) > self.level[position]:
+                found.setdefault((self.level[position], signature(nest, buffers)), []).append(position)
+        return [tuple(g) for g in sorted(found.values(), key=lambda g: (-self.level[g[0]], g[0]))]
+
+    def _latest(self, group: Sequence[int]) -> int:
+        readers = [self.level[a] - 1 for p in group for a in self.after[p]]
+        return min(readers, default=max(self.level))
+
+    def improve(self, group: Positions) -> None:
+        now = self.level[group[0]]
+        gains: dict[int, float] = {}
+        for there in range(now + 1, self._latest(group) + 1):
+            if len(self.tried) + len(gains) < MOST_TRIALS:
+                gains[there] = self._gain(group, now, there)
+        best = max(gains, key=lambda t: (gains[t], -t), default=now)
+        for there, gain in gains.items():
+            moves = there == best and gain >= MARGIN_US
+            reason = f"predicted {abs(gain):.1f} us {'less' if gain > 0 else 'more'}"
+            if moves and self._held(group, there) > self._held(group, now):
+                moves, reason = False, f"{reason}, but more memory would be held"
+            self.tried.append(PlacementDecision(tuple(self.program.nests[p].name for p in group), now, there, moves, reason))
+            if moves:
+                for p in group:
+                    self.level[p] = there
+
+    def _gain(self, group: Positions, now: int, there: int) -> float:
+        moving = set(group)
+        here = tuple(p for p, at in enumerate(self.level) if at == now)
+        others = tuple(p for p, at in enumerate(self.level) if at == there)
+        without = tuple(p for p in here if p not in moving)
+        return self.level_us(here) + self.level_us(others) - self.level_us(without) - self.level_us(tuple(sorted(others + group)))
+
+    def _held(self, group: Positions, there: int) -> int:
+        """The most bytes of temporary buffers that are alive at one level, with ``group`` at level ``there``."""
+        at = [there if p in group else level for p, level in enumerate(self.level)]
+        hints = self.program.hints()
+        held = [0] * (1 + max(at))
+        for buffer in self.program.buffers:
+            used = [at[p] for p, n in enumerate(self.program.nests) if buffer.name in (*n.reads(), *n.writes())]
+            if buffer.kind == "temp" and used:
+                size = evaluate_size(product(buffer.shape), hints) * buffer.dtype.itemsize
+                for level in range(min(used), max(used) + 1):
+                    held[level] += size
+        return max(held)
