@@ -134,6 +134,14 @@ def _boolean(value: Any) -> bool:
     return value
 
 
+def _loop_order(value: Any) -> Any:
+    if value == "auto":
+        return value
+    if not isinstance(value, list | tuple) or sorted(map(str, value)) != ["x", "y"]:
+        raise _Rejected
+    return tuple(value)
+
+
 def _path(value: Any) -> str:
     if not isinstance(value, str | os.PathLike) or not isinstance(os.fspath(value), str) or not os.fspath(value):
         raise _Rejected
@@ -203,8 +211,9 @@ RULES: dict[str, Rule] = {
     "pid_type": Rule(" or ".join(map(repr, PID_TYPES)), _one_of(*PID_TYPES)),
     "num_sm_multiplier": Rule("a positive integer", _integer(1)),
     "reserved_sms": Rule("an integer that is not negative", _integer(0)),
-    "l2_grouping": Rule("a positive integer", _integer(1), lambda value: value != 1, "1 (off)"),
-    "xcd_remap": Rule("a bool", _boolean, lambda value: value, "False"),
+    "loop_order": Rule("'auto', ['y', 'x'] or ['x', 'y']", _loop_order),
+    "l2_grouping": Rule("an integer from 1 to 2147483647", _integer(1, 2**31 - 1)),
+    "xcd_remap": Rule("a bool", _boolean),
     "cross_loop": Rule(
         "'auto' or 'off'", _one_of("auto", "off", "barrier"), lambda value: value == "barrier", "'auto' or 'off'"
     ),

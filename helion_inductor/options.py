@@ -13,7 +13,7 @@ import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, Literal
 
 from .errors import OptionError
 from .option_rules import RULES, FrozenMap, checked, closest, shortened
@@ -39,10 +39,14 @@ class Options:
     """Programs launched for each multiprocessor by persistent kernels; at least 1."""
     reserved_sms: int = 0
     """Multiprocessors that persistent kernels leave free; at least 0."""
+    loop_order: Literal["auto"] | tuple[str, ...] = "auto"
+    """Order in which tiles of two dimensions are numbered, the slowest first: ("y", "x") or ("x", "y"); "auto" leaves it to the
+    compiler. Loops with one parallel dimension, all but those that transpose, are not affected."""
     l2_grouping: int = 1
-    """Tile rows visited together for the sake of the L2 cache; 1 means off, the only value for now."""
+    """Rows of tiles that are visited together, column by column, for the sake of the L2 cache; 1 means off. Loops with one
+    parallel dimension are not affected."""
     xcd_remap: bool = False
-    """Keep neighbouring tiles on one chiplet; only false for now."""
+    """Keep neighbouring tiles on one chiplet of devices that have several (AMD's MI300); on others nothing changes."""
     cross_loop: str = "auto"
     """Whether dependent loops may share a kernel: "auto" or "off"; in this version none do."""
     block_sizes: FrozenMap | None = None

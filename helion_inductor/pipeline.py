@@ -36,6 +36,7 @@ from .scheduling.fuse_vertical import FusionDecision, fuse_vertical
 from .scheduling.in_place import InPlaceDecision, grant_in_place
 from .scheduling.inline import inline_producers
 from .scheduling.persistent import Decision, Settings, build_schedules
+from .scheduling.pid_map import TileOrder
 from .scheduling.split_choice import SplitDecision, split_reductions
 from .scheduling.tile_sizes import TileTarget, memory_order, reach
 
@@ -121,9 +122,7 @@ def compile_region(region: RegionInput, options: Options, target: TileTarget, de
     wanted = tuple(pair for pair in region.in_place if pair[1] in program.by_name())
     program, in_place = timer.run("in place", lambda: grant_in_place(program, wanted), lambda r: r[0])
     verify_program(program)
-    settings = Settings(
-        options.pid_type, options.num_sm_multiplier, options.num_warps, options.num_stages, options.block_sizes or {}, options.reserved_sms
-    )
+    settings = _settings(options)
     schedules, joins = timer.run("schedule", lambda: build_schedules(program, target, settings, device), lambda r: _Lines(r[0]))
     source = timer.run("generate", lambda: _generate(program, schedules, region.outputs), lambda r: r.module)
     return CompiledRegion(_key(source), lowered, fused, program, schedules, source, _inputs(program), region.outputs,
@@ -152,6 +151,12 @@ def _inputs(program: TileProgram) -> tuple[str, ...]:
 
 def _key(source: RegionSource) -> str:
     return hashlib.sha256(source.module.encode()).hexdigest()[:32]
+
+
+def _settings(options: Options) -> Settings:
+    order = TileOrder(() if options.loop_order == "auto" else options.loop_order, options.l2_grouping)
+    return Settings(options.pid_type, options.num_sm_multiplier, options.num_warps, options.num_stages, options.block_sizes or {},
+                    options.reserved_sms, order, options.xcd_remap)  # fmt: skip
 
 
 class _Lines(tuple[Any, ...]):

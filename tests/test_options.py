@@ -108,7 +108,8 @@ WRONG = {
     "pid_type": ["persistent", "", 0],
     "num_sm_multiplier": [0, -1, 1.0, True, "2", None],
     "reserved_sms": [-1, 0.0, False, None],
-    "l2_grouping": [0, -8, True, None],
+    "loop_order": [None, "yx", [], ["x"], ["x", "x"], ["x", "r"], ["x", "y", "r"], [0, 1], {"x": 0, "y": 1}],
+    "l2_grouping": [0, -8, True, None, 2.0, 2**31],
     "xcd_remap": [0, 1, None, "false"],
     "cross_loop": ["on", None, False],
     "block_sizes": [64, {"x": 0}, {"x": 48}, {"x": True}, {"r": 64.0}, {0: 64}, {"": 64}, {"m": 64}, [64]],
@@ -147,8 +148,6 @@ def test_wrong_value_names_option_value_and_what_is_accepted(name: str, value: o
 @pytest.mark.parametrize(
     ("name", "value", "instead"),
     [
-        ("l2_grouping", 8, "1 (off)"),
-        ("xcd_remap", True, "False"),
         ("autotune", "quick", "'off'"),
         ("autotune", "full", "'off'"),
         ("cross_loop", "barrier", "'auto' or 'off'"),
@@ -192,8 +191,9 @@ RIGHT = {
     "pid_type": ["auto", "flat", "persistent_blocked", "persistent_interleaved"],
     "num_sm_multiplier": [1, 4],
     "reserved_sms": [0, 16],
-    "l2_grouping": [1],
-    "xcd_remap": [False],
+    "loop_order": ["auto", ("y", "x"), ("x", "y")],
+    "l2_grouping": [1, 8, 2**31 - 1],
+    "xcd_remap": [False, True],
     "cross_loop": ["auto", "off"],
     "block_sizes": [None, {}, {"x": 64, "r": 1}],
     "split_reductions": ["auto", "off", 2, 4096],
@@ -212,6 +212,10 @@ RIGHT = {
 def test_right_values_are_kept(name: str) -> None:
     for value in RIGHT[name]:
         assert getattr(Options.from_mapping({name: value}), name) == value
+
+
+def test_a_list_is_an_order_as_well() -> None:
+    assert Options.from_mapping({"loop_order": ["x", "y"]}) == Options(loop_order=("x", "y"))
 
 
 def test_every_family_is_accepted() -> None:

@@ -153,8 +153,8 @@ class PhaseText:
         return [*shares, f"for pid_shared in tl.range(first, tl.minimum(first + share, {total})):"]
 
     def _weighted_first(self, name: str, program: str) -> str:
-        tiles = (sum((self.phase.tasks[p].all_tiles(self.nests) for p in positions), ZERO) for _, positions in self.runs)
-        arguments = ", ".join([program, *(bare(triton_text(t, self._ranges())) for t in tiles)])
+        tiles = [f"{self.ends[run[-1]]} - {self.ends[run[0] - 1]}" if run[0] else self.ends[run[-1]] for _, run in self.runs]
+        arguments = ", ".join([program, *tiles])
         dtype = "tl.int64" if self.wide else "tl.int32" if self.wide is False else "tl.int64 if WIDE else tl.int32"
         return f"{name} = tl.cast({self._first}({arguments}), {dtype})"
 

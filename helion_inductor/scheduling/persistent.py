@@ -11,6 +11,7 @@ from .cost import kernel_us
 from .device_model import H200_MODEL, DeviceModel
 from .families import form_families, within_pointer_limit
 from .guard import JoinDecision, worth_joining
+from .pid_map import TileOrder, ordered, usable_pid_type, weighted
 from .placement import PlacementDecision, Positions, place
 from .tile_sizes import TileTarget, choose_task, points, usual_warps
 
@@ -27,6 +28,8 @@ class Settings:
     num_stages: int | None = None
     block_sizes: Mapping[str, int] = field(default_factory=dict)
     reserved_sms: int = 0
+    order: TileOrder = field(default_factory=TileOrder)
+    xcd_remap: bool = False
 
 
 def build_schedules(program: TileProgram, target: TileTarget, settings: Settings | None = None,
@@ -35,7 +38,8 @@ def build_schedules(program: TileProgram, target: TileTarget, settings: Settings
 
     Nests of one form become one task; independent tasks share a kernel where that is predicted to gain on ``device``. A kernel
     that would pass the parameter limit is cut, whatever was predicted. In the interpreter, where a kernel costs nothing and a
-    program much, all independent tasks share one.
+    program much, all independent tasks share one. Where programs take contiguous shares, tiles are weighed by what they are
+    predicted to cost.
     """
     assembly = _Assembly(program, target, settings or Settings(), device)
     level, moves = place(program, assembly.level_us)
@@ -65,7 +69,8 @@ class _Assembly:
         """``first``: number of the first kernel."""
         mine = [self.program.nests[p] for p in at]
         work = sum(points(n, self.program) for n in mine)
-        tasks = form_families([choose_task(n, self.program, self.target, self.settings.block_sizes, work) for n in mine], self.program)
+        alone = [choose_task(n, self.program, self.target, self.settings.block_sizes, work) for n in mine]
+        tasks = form_families([ordered(t, self.settings.order) for t in alone], self.program)
         groups: tuple[tuple[Task, ...], ...] = (tasks,)
         joins: tuple[JoinDecision, ...] = ()
         if not self.target.interpreter:
@@ -77,6 +82,9 @@ class _Assembly:
         chosen = self.settings
         nests = {n.name: n for n in self.program.nests}
         warps = chosen.num_warps or max(usual_warps(t, nests[n]) for t in tasks for n in t.nests())
-        kind = chosen.pid_type if chosen.pid_type != "auto" else "flat"
-        phases = (Phase(tuple(tasks)),)
-        return KernelSchedule(name, kind, warps, chosen.num_stages or 2, phases, chosen.sm_multiplier, chosen.reserved_sms)
+        kind = usable_pid_type(chosen.pid_type, tasks, self.program)
+        if kind == "persistent_blocked":
+            workers = chosen.sm_multiplier * max(1, self.device.info.sm_count - chosen.reserved_sms)
+            tasks = weighted(tasks, self.program, warps, workers, self.device)
+        return KernelSchedule(name, kind, warps, chosen.num_stages or 2, (Phase(tuple(tasks)),), chosen.sm_multiplier,
+                              chosen.reserved_sms, chosen.xcd_remap)  # fmt: skip

@@ -67,6 +67,10 @@ def two_independent_loops(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tenso
     return torch.relu(x) * 2, torch.softmax(y, -1)
 
 
+def transposed_and_scaled(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return (x.t() * 2).contiguous(), torch.softmax(y, -1)
+
+
 def adamw(p: torch.Tensor, g: torch.Tensor, m: torch.Tensor, v: torch.Tensor) -> None:
     m.lerp_(g, 0.1)
     v.mul_(0.999).addcmul_(g, g, value=0.001)
@@ -149,6 +153,14 @@ FUNCTIONS: dict[str, Golden] = {
     "two_loops_flat": Golden(two_independent_loops, _LOOPS, 2, {"pid_type": "flat"}),
     "two_loops_blocked": Golden(two_independent_loops, _LOOPS, 2, {"pid_type": "persistent_blocked"}),
     "two_loops_interleaved": Golden(two_independent_loops, _LOOPS, 2, {"pid_type": "persistent_interleaved"}),
+    "two_alike_blocked": Golden(lambda x, y: (x.relu() * 2, y.abs() + 1), (((4000,), F32),) * 2, 2, {"pid_type": "persistent_blocked"}),
+    "grouped_tiles": Golden(
+        transposed_and_scaled, (((500, 300), F32), ((64, 256), F32)), 2,
+        {"pid_type": "persistent_interleaved", "loop_order": ["x", "y"], "l2_grouping": 4, "xcd_remap": True},
+    ),
+    "grouped_tiles_dynamic": Golden(
+        transposed_and_scaled, (((500, 300), F32), ((64, 256), F32)), 2, {"pid_type": "persistent_blocked", "l2_grouping": 4}, dynamic=True
+    ),
     "adamw": Golden(adamw, (((5000,), F32),) * 4, 1),
     "dropout": Golden(dropout, (((64, 100), F32),), 1),
     "family_of_64": Golden(many_pointwise, (((64, 1024), F32),) * 128, 64),

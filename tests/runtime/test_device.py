@@ -14,16 +14,18 @@ from helion_inductor import device as device_module
 from helion_inductor.device import H200, INTERPRETER, describe
 from helion_inductor.errors import HelionError
 from helion_inductor.runtime import num_sm
-from helion_inductor.runtime.num_sm import get_num_sm
+from helion_inductor.runtime.num_sm import get_num_sm, get_num_xcd
 
 
 @pytest.fixture
 def fresh_counts() -> object:
     """The per-device caches, empty before and after: the tests below pretend to be on other machines."""
     num_sm._count.cache_clear()
+    num_sm._xcds.cache_clear()
     device_module._describe_cuda.cache_clear()
     yield
     num_sm._count.cache_clear()
+    num_sm._xcds.cache_clear()
     device_module._describe_cuda.cache_clear()
 
 
@@ -108,6 +110,23 @@ def test_workers_of_other_kinds(monkeypatch: pytest.MonkeyPatch, fresh_counts: o
     assert get_num_sm("xpu:0") == 64
     assert get_num_sm("mps") == 10
     assert get_num_sm("mtia:0") == 64
+
+
+@pytest.mark.parametrize(("architecture", "units", "xcds"), [
+    ("gfx942:sramecc+:xnack-", 304, 8), ("gfx942", 228, 6), ("gfx942", 38, 1), ("gfx950:sramecc+:xnack-", 256, 8),
+    ("gfx942", 80, 1), ("gfx90a", 104, 1), ("gfx1100", 96, 1),
+])  # fmt: skip
+def test_chiplets_of_amd_parts(architecture: str, units: int, xcds: int, monkeypatch: pytest.MonkeyPatch, fresh_counts: object) -> None:
+    part = SimpleNamespace(gcnArchName=architecture, multi_processor_count=units)
+    monkeypatch.setattr(torch.version, "hip", "6.4")
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: part)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    assert get_num_xcd("cuda") == get_num_xcd("cuda:3") == xcds
+
+
+def test_other_devices_have_one_chiplet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.version, "hip", None)
+    assert get_num_xcd("cuda:0") == get_num_xcd("cpu") == get_num_xcd("xpu:0") == 1
 
 
 def test_a_count_is_asked_for_once(monkeypatch: pytest.MonkeyPatch, fresh_counts: object) -> None:
