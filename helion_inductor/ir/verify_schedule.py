@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from .family import signature
-from .footprint import Interval, disjoint, touched
+from .footprint import Part, disjoint, touched
 from .printer import schedule_lines
 from .schedule_ir import PID_MAPS, PID_TYPES, SELECTS, KernelSchedule, Task
 from .tile_ir import LoopNest, Scan, TileProgram
@@ -81,8 +81,8 @@ class Accesses:
 
     def clear(self) -> None:
         """As before the first nest."""
-        self.readers: dict[str, list[tuple[str, Interval]]] = {}
-        self.writers: dict[str, list[tuple[str, Interval]]] = {}
+        self.readers: dict[str, list[tuple[str, Part]]] = {}
+        self.writers: dict[str, list[tuple[str, Part]]] = {}
 
     def add(self, nest: LoopNest) -> None:
         mine = self.touched[nest.name]
