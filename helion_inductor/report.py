@@ -148,6 +148,6 @@ def save_region(region: CompiledRegion, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for number, stage in enumerate(region.stages):
         (folder / f"{number}_{stage.name.replace(' ', '_')}.txt").write_text(f"# {stage.seconds * 1e3:.1f} ms\n{stage.text}\n")
-    decisions: Sequence[object] = (*region.decisions, *region.in_place)
+    decisions: Sequence[object] = (*region.decisions, *region.splits, *region.in_place)
     (folder / "decisions.txt").write_text("".join(f"{d}\n" for d in decisions))
     (folder / "module.py").write_text(region.source.module)

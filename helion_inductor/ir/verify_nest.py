@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from .body import Flow, effect_axes
-from .footprint import disjoint, interval
+from .footprint import disjoint, footprint
 from .index import names_in, to_text, values_in
 from .ops import OPS
 from .simplify import Ranges, simplify
@@ -166,7 +166,7 @@ def in_place_same_element(nest: LoopNest, program: TileProgram) -> Iterator[tupl
         for load in loads:
             if storage[load.buffer] != storage[stmt.buffer]:
                 continue
-            if disjoint(interval(load, ranges), interval(stmt, ranges)):
+            if disjoint(footprint(load, ranges), footprint(stmt, ranges)):
                 continue
             if isinstance(stmt, Atomic) or simplify(load.index - stmt.index, ranges) != 0:
                 where = f"{load.buffer}[{to_text(load.index)}]"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from .family import signature
-from .footprint import Interval, disjoint, touched
+from .footprint import Part, disjoint, touched
 from .pid_map import MAX_GROUP, MAX_WEIGHT
 from .printer import schedule_lines
 from .schedule_ir import PID_TYPES, SELECTS, KernelSchedule, Task
@@ -82,8 +82,8 @@ class Accesses:
 
     def clear(self) -> None:
         """As before the first nest."""
-        self.readers: dict[str, list[tuple[str, Interval]]] = {}
-        self.writers: dict[str, list[tuple[str, Interval]]] = {}
+        self.readers: dict[str, list[tuple[str, Part]]] = {}
+        self.writers: dict[str, list[tuple[str, Part]]] = {}
 
     def add(self, nest: LoopNest) -> None:
         mine = self.touched[nest.name]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ..ir.footprint import Interval, disjoint, touched
+from ..ir.footprint import Part, disjoint, touched
 from ..ir.tile_ir import LoopNest, TileProgram
 
 
@@ -21,8 +21,8 @@ def storage(program: TileProgram) -> dict[str, str]:
 
 def predecessors(nests: Sequence[LoopNest], storages: Mapping[str, str]) -> list[set[int]]:
     """For each nest, the positions of earlier nests that must have finished before it starts."""
-    writers: dict[str, list[tuple[int, Interval]]] = {}
-    readers: dict[str, list[tuple[int, Interval]]] = {}
+    writers: dict[str, list[tuple[int, Part]]] = {}
+    readers: dict[str, list[tuple[int, Part]]] = {}
     result: list[set[int]] = []
     for position, mine in enumerate(touched(nests, storages)):
         hazards = [(mine.reads, writers), (mine.writes, writers), (mine.writes, readers)]

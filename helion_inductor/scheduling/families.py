@@ -13,19 +13,22 @@ from .hints import evaluate_size
 
 MAX_POINTERS = 400  # 8 bytes each in a 4 KB parameter space, with room for sizes
 TABLE_POINTERS = 48  # above, a member is selected from a table: each argument costs the host, and the compiler, its share
+SHORT_ROW = 256  # elements of a block that takes no longer to reduce than a shorter one
 WORTH_DIVIDING = 4  # members for which divisors, constants of each body apart, become variables
 
 
 def form_families(tasks: Sequence[Task], program: TileProgram) -> tuple[Task, ...]:
     """The same tasks with those of one form joined, where they stood first.
 
-    Members must have the same reduce blocks; of their parallel blocks, which differ only for nests too small to fill one, they
-    take the largest. Members are in the order of falling numbers of tiles, so that equal numbers stand side by side.
+    Members must have the same reduce blocks, unless a program of theirs folds a single short row; of such rows, and of their
+    parallel blocks, which differ only for nests too small to fill one, they take the largest. Members are in the order of falling
+    numbers of tiles, so that equal numbers stand side by side.
     """
     nests, buffers = {n.name: n for n in program.nests}, program.by_name()
     groups: dict[Form, list[Task]] = {}
     for task in tasks:
-        kept = tuple((d.name, d.axes, d.kind, d.block if d.kind != "parallel" else 0) for d in task.dims)
+        single = all(d.block <= (1 if d.kind == "parallel" else SHORT_ROW) and d.kind != "looped" for d in task.dims)
+        kept = tuple((d.name, d.axes, d.kind, 0 if single or d.kind == "parallel" else d.block) for d in task.dims)
         groups.setdefault((signature(nests[task.nest], buffers), kept, task.pid_map), []).append(task)
     result: list[Task] = []
     for group in groups.values():

@@ -157,20 +157,20 @@ class _Body:
         return self.emit(lambda v: Map(v, dtype, op, args, attrs))
 
     def copy(self, stmt: Stmt, *, masked: bool) -> None:
+        mask = self._masked(stmt) if masked else None
         if is_value(stmt):
             self.rename[stmt.id] = self.count  # type: ignore[union-attr]
+            self.count += 1
         new = with_indices(remap(stmt, self.rename), {symbol(n): e for n, e in self.change.items()}, self.ranges)
-        if masked and self.mask is not None and isinstance(new, (Load, Store, Check)):
-            mask = self.mask
-            if new.mask is not None:
-                other = new.mask
-                mask = self.map(torch.bool, "logical_and", self.mask, other)
+        if mask is not None and isinstance(new, (Load, Store, Check)):
             new = replace(new, mask=mask)
-            if is_value(stmt):
-                self.rename[stmt.id] = self.count  # type: ignore[union-attr]
-                new = replace(new, id=self.count)  # type: ignore[call-arg]
-        self.count += is_value(stmt)
         self.body.append(new)
+
+    def _masked(self, stmt: Stmt) -> int | None:
+        """The mask for a statement that touches memory: its own and that of the chunk."""
+        if self.mask is None or not isinstance(stmt, (Load, Store, Check)) or stmt.mask is None:
+            return self.mask
+        return self.map(torch.bool, "logical_and", self.mask, self.rename[stmt.mask])
 
 
 class _Splitter:

@@ -22,7 +22,7 @@ LEAST_CHUNK = 4096  # elements of a program: below, starting it takes longer tha
 MOST_CHUNK = 16384  # above, a few programs a multiprocessor do not take turns evenly
 TURNS = 8  # programs for each multiprocessor that chunks between the two are chosen for
 GAIN = 0.85  # of the whole's time that a split must not pass, for predictions are not exact; it must also make up for its launches
-VECTOR = 16  # elements that chunks are multiples of, where that divides the axis: whole accesses
+VECTORS = (16, 8)  # elements that chunks are multiples of, where they can be: whole accesses, of bytes or of halves
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,8 @@ class _Choice:
         length = evaluate_size(product(a.extent for a in nest.reduce), self.hints)
         if self.forced is not None:
             return length > self.forced
-        rows = evaluate_size(product(a.extent for a in nest.parallel), self.hints)
-        return rows * length > LEAST_CHUNK and self._task(nest, self.program).programs(nest, self.hints) < 2 * self.target.sm_count
+        tiles = self._task(nest, self.program)
+        return length * tiles.width > LEAST_CHUNK and tiles.programs(nest, self.hints) < 2 * self.target.sm_count
 
     def _task(self, nest: LoopNest, program: TileProgram) -> _Tiles:
         return _Tiles(choose_task(nest, program, self.target, {}, points(nest, program)))
@@ -158,8 +158,9 @@ def _blank(stmt: Stmt) -> Stmt:
 def choose_cut(nest: LoopNest, elements: int, hints: Mapping[str, int]) -> Cut | None:
     """Chunks of about ``elements`` points of the reduce axes; None where all of them are no more.
 
-    The chunk is a whole number of steps of the outermost axis that allows it. A length that divides the axis is preferred, within a
-    factor of two, and a multiple of ``VECTOR`` before others: then no element has to be masked.
+    The chunk is a whole number of steps of the outermost axis that allows it. A length that divides the axis is preferred, down to
+    half of what is wanted: then no element has to be masked. Where neighbours of the axis are neighbours in memory, chunks must not
+    begin in the middle of a wide access for that.
     """
     extents = [evaluate_size(a.extent, hints) for a in nest.reduce]
     inner = [math.prod(extents[k + 1 :]) for k in range(len(extents))]
@@ -169,11 +170,9 @@ def choose_cut(nest: LoopNest, elements: int, hints: Mapping[str, int]) -> Cut |
         return None
     if extent.is_Integer:
         length = min(length, int(extent))
-        near = [d for d in range(max(1, -(-length // 2)), min(2 * length, int(extent)) + 1) if int(extent) % d == 0]
-        whole = [d for d in near if d % VECTOR == 0] if length >= VECTOR else []
-        length = min(whole or near or [length], key=lambda d: (abs(d - length), d))
-        if position == 0 and length >= int(extent):
-            length = elements // max(1, inner[0])
+        near = [d for d in range(length // 2 + 1, length + 1) if int(extent) % d == 0]
+        even = ([d for d in near if d * inner[position] % v == 0] for v in VECTORS)
+        length = max(next(filter(None, even), near if not reduce_is_contiguous(nest) else []), default=length)
     if length == 1 and position == len(nest.reduce) - 1:
         length = 2
     return Cut(position, length)

@@ -109,6 +109,20 @@ def adamw_step(*tensors: torch.Tensor) -> None:
     torch._foreach_addcdiv_(p, m, denominator, -1e-3)
 
 
+def total(x: torch.Tensor) -> torch.Tensor:
+    return x.sum()
+
+
+def unit_row(x: torch.Tensor) -> torch.Tensor:
+    return x / x.norm()
+
+
+def clip_gradients(*gs: torch.Tensor) -> torch.Tensor:
+    norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gs)))
+    torch._foreach_mul_(gs, torch.clamp(1.0 / (norm + 1e-6), max=1.0))
+    return norm
+
+
 def towers(ids: torch.Tensor, w: torch.Tensor, b: torch.Tensor, *tables: torch.Tensor) -> torch.Tensor:
     """ids: [batch, towers]; one embedding table for each tower."""
     rows = [F.relu(layer_norm(F.embedding(ids[:, k], t), w, b)) for k, t in enumerate(tables)]
@@ -169,6 +183,9 @@ FUNCTIONS: dict[str, Golden] = {
     "family_layer_norm_gelu": Golden(many_layer_norm_gelu, (((768,), BF16),) * 2 + tuple(((32 * k, 768), BF16) for k in range(1, 9)), 8),
     "family_foreach": Golden(foreach, _MIXED * 2, 20),
     "family_adamw": Golden(adamw_step, _PARAMETERS * 4, 12),
+    "split_total": Golden(total, (((4096, 1024), F32),), 2),
+    "split_unit_row_ragged": Golden(unit_row, (((1000003,), F32),), 3),
+    "split_clip_gradients": Golden(clip_gradients, _PARAMETERS[:6] * 3, 40),
     "family_towers": Golden(towers, (((512, 6), I64), ((64,), F32), ((64,), F32)) + tuple(((1000 + k, 64), F32) for k in range(6)), 7),
 }
 

@@ -22,7 +22,7 @@ def stages(name: str) -> str:
         if record.name in STAGES:
             text = record.text if record.name != "generate" else record.text.split('"""\n', 2)[-1].strip("\n")
             parts.append(f"=== {STAGES[record.name]}\n{text}")
-    decisions = "\n".join(map(str, (*compiled.decisions, *compiled.in_place)))
+    decisions = "\n".join(map(str, (*compiled.decisions, *compiled.splits, *compiled.in_place)))
     return "\n\n".join([*parts, f"=== decisions\n{decisions}"])
 
 
