@@ -64,6 +64,16 @@ class _Search:
             for p in earlier:
                 self.after[p].add(position)
         self.tried: list[PlacementDecision] = []
+        self.temporary = self._temporary()
+
+    def _temporary(self) -> list[tuple[int, list[int]]]:
+        """Bytes of each temporary buffer, and the positions of the nests that use it."""
+        users: dict[str, list[int]] = {b.name: [] for b in self.program.buffers if b.kind == "temp"}
+        for position, nest in enumerate(self.program.nests):
+            for name in {*nest.reads(), *nest.writes()} & users.keys():
+                users[name].append(position)
+        buffers, hints = self.program.by_name(), self.program.hints()
+        return [(evaluate_size(product(buffers[b].shape), hints) * buffers[b].dtype.itemsize, at) for b, at in users.items() if at]
 
     def groups(self) -> list[Positions]:
         """Nests of one form at one level, those that are needed last first, for they make room for what they wait for."""
@@ -104,13 +114,10 @@ class _Search:
 
     def _held(self, group: Positions, there: int) -> int:
         """The most bytes of temporary buffers that are alive at one level, with ``group`` at level ``there``."""
-        at = [there if p in group else level for p, level in enumerate(self.level)]
-        hints = self.program.hints()
-        held = [0] * (1 + max(at))
-        for buffer in self.program.buffers:
-            used = [at[p] for p, n in enumerate(self.program.nests) if buffer.name in (*n.reads(), *n.writes())]
-            if buffer.kind == "temp" and used:
-                size = evaluate_size(product(buffer.shape), hints) * buffer.dtype.itemsize
-                for level in range(min(used), max(used) + 1):
-                    held[level] += size
+        moving = set(group)
+        held = [0] * (1 + max(self.level))
+        for size, users in self.temporary:
+            at = [there if p in moving else self.level[p] for p in users]
+            for level in range(min(at), max(at) + 1):
+                held[level] += size
         return max(held)
