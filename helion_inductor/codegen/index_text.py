@@ -12,7 +12,7 @@ def triton_text(e: Expr, ranges: Ranges, *, wide: bool = False) -> str:
     """Text of ``e`` over variables named like its symbols (``%7`` is ``v7``).
 
     Triton's integer ``//`` and ``%`` truncate, so they stand only for dividends known to be non-negative. ``wide`` computes
-    every term that mentions an axis in 64 bits.
+    in 64 bits whatever is computed: axes and sizes are converted before they are added or multiplied.
     """
     if e.is_Integer:
         return str(int(e))
@@ -20,7 +20,7 @@ def triton_text(e: Expr, ranges: Ranges, *, wide: bool = False) -> str:
         if e.name.startswith("%"):
             return f"v{e.name[1:]}"
         return f"{e.name}.to(tl.int64)" if wide and e.name in ranges.axes else str(e.name)
-    args = [triton_text(a, ranges, wide=wide) for a in _ordered(e)]
+    args = [f"tl.cast({a.name}, tl.int64)" if wide and _is_size(a, ranges) else triton_text(a, ranges, wide=wide) for a in _ordered(e)]
     if e.is_Add:
         return f"({' + '.join(args)})"
     if e.is_Mul:
@@ -39,6 +39,10 @@ def triton_text(e: Expr, ranges: Ranges, *, wide: bool = False) -> str:
             text = f"{name}({text}, {a})"
         return text
     raise ValueError(f"not an index expression: {e}")
+
+
+def _is_size(e: Expr, ranges: Ranges) -> bool:
+    return bool(e.is_Symbol) and not e.name.startswith("%") and e.name not in ranges.axes
 
 
 def _ordered(e: Expr) -> list[Expr]:
