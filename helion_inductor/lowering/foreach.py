@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from .inductor_loops import has_loop_lowering
+from .inductor_loops import WITHIN_LOOP, has_loop_lowering
 
 aten = torch.ops.aten
 prims = torch.ops.prims
@@ -32,7 +32,12 @@ class _Writer:
     def call(self, target: Any, *args: Any) -> fx.Node:
         node = self.graph.create_node("call_function", target, args, {}, name=self.name)
         values = fx.node.map_arg(args, lambda n: n.meta["val"])
-        node.meta = {"val": self._value(target, values)}
+        node.meta = {"val": self._value(target, values), WITHIN_LOOP: True}
+        return node
+
+    def done(self, node: fx.Node) -> fx.Node:
+        """The result of what was written, which other calls may read."""
+        node.meta.pop(WITHIN_LOOP, None)
         return node
 
     def _value(self, target: Any, values: tuple[Any, ...]) -> Any:
@@ -141,7 +146,7 @@ def apart(graph: fx.Graph) -> tuple[fx.Graph, dict[fx.Node, str]]:
             one = written_out(node.target)
             count = len(node.meta["val"])
             single[node] = [
-                _one_of(result, node, k, made) if one is None else one(_Writer(result, node.name, values), *_own(node, k, made))
+                _one_of(result, node, k, made) if one is None else _written(_Writer(result, node.name, values), one, _own(node, k, made))
                 for k in range(count)
             ]
         elif source in single and written_out(source.target) is not None:
@@ -154,6 +159,10 @@ def apart(graph: fx.Graph) -> tuple[fx.Graph, dict[fx.Node, str]]:
         if len(result.nodes) > first:
             origin |= dict.fromkeys(_last(result, len(result.nodes) - first), node.name)
     return result, origin
+
+
+def _written(w: _Writer, one: _Written, args: tuple[Any, ...]) -> fx.Node:
+    return w.done(one(w, *args))
 
 
 def _last(graph: fx.Graph, count: int) -> list[fx.Node]:

@@ -49,6 +49,7 @@ _ONLY_FOR_CPU = """
     special_shifted_chebyshev_polynomial_t special_shifted_chebyshev_polynomial_u special_shifted_chebyshev_polynomial_v
     special_shifted_chebyshev_polynomial_w special_spherical_bessel_j0 special_zeta"""
 _FALLS_BACK_ON_GPU = frozenset(getattr(p, o) for p in [getattr(_aten, name) for name in _ONLY_FOR_CPU.split()] for o in p.overloads())
+WITHIN_LOOP = "within_loop"  # in the meta of a node that need not be a loop of its own: a step of what one node of the graph means
 MANY = 16  # tensors that a cat in one loop has at most
 _LEAST_INT = -(2**63)
 _FEATURES = (BackendFeature.SCAN, BackendFeature.TUPLE_REDUCTION, BackendFeature.INPLACE_BUFFERS)
@@ -128,7 +129,7 @@ def has_loop_lowering(target: object) -> bool:
 
 
 class _EveryNodeRealised(GraphLowering):
-    """One loop per FX node; remembers which node made which operation."""
+    """One loop per FX node, but for steps within one; remembers which node made which operation."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -140,7 +141,8 @@ class _EveryNodeRealised(GraphLowering):
     def run_node(self, n: torch.fx.Node) -> object:
         before = len(self.operations)
         result = super().run_node(n)
-        for box in result if isinstance(result, (tuple, list)) else (result,):
+        boxes = result if isinstance(result, (tuple, list)) else (result,)
+        for box in () if n.meta.get(WITHIN_LOOP) else boxes:
             if isinstance(box, inductor_ir.TensorBox) and isinstance(box.data, inductor_ir.StorageBox):
                 box.realize()
         made: list[Any] = self.operations[before:]
