@@ -43,6 +43,12 @@ def rms_norm_rope(x: torch.Tensor, w: torch.Tensor, cos: torch.Tensor, sin: torc
     return torch.cat([left * c - right * s, right * c + left * s], -1).to(x.dtype)
 
 
+def grouped_queries(q: torch.Tensor, k: torch.Tensor, w: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """q: [tokens, heads, head_dim], k: [tokens, half as many, head_dim]: normalised and rotated, each key for two queries."""
+    k = rms_norm_rope(k, w, cos, sin).transpose(0, 1)
+    return rms_norm_rope(q, w, cos, sin), k[:, None].expand(-1, 2, -1, -1).reshape(2 * k.shape[0], *k.shape[1:])
+
+
 def cross_entropy_rows(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     return F.cross_entropy(logits, labels, reduction="none")
 
@@ -159,6 +165,10 @@ FUNCTIONS: dict[str, Golden] = {
     "gelu_residual": Golden(gelu_residual, (((512, 768), BF16),) * 2, 1),
     "layer_norm_gelu_residual": Golden(layer_norm_gelu_residual, (((512, 768), BF16), ((768,), BF16), ((768,), BF16)), 1),
     "rms_norm_rope": Golden(rms_norm_rope, (((256, 8, 128), BF16), ((128,), F32), ((256, 64), F32), ((256, 64), F32)), 1),
+    "grouped_queries": Golden(
+        grouped_queries, (((256, 8, 128), BF16), ((256, 4, 128), BF16), ((128,), F32), ((256, 64), F32), ((256, 64), F32)), 2
+    ),
+    "large_layer_norms": Golden(many_layer_norm_gelu, (((4096,), BF16),) * 2 + (((8192, 4096), BF16),) * 2, 2),
     "cross_entropy_rows": Golden(cross_entropy_rows, (((512, 2000), F32), ((512,), I64)), 1),
     "cross_entropy": Golden(cross_entropy, (((512, 2000), F32), ((512,), I64)), 2),
     "cat_pad_slice": Golden(cat_pad_slice, (((64, 30), F32), ((64, 17), F32)), 1),
