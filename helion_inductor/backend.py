@@ -46,8 +46,11 @@ from .options import Options
 from .region_pass import PassSettings, PlannedRegion, failed_graph, plan_graph, rewrite_graph
 from .report import GraphReport, save_region
 from .runtime.kernel_store import KernelStore
+from .runtime.measurer import Measurer
 from .runtime.region_op import DIRECT, NAMESPACE, RegionRunner, define
+from .scheduling.device_model import device_model
 from .scheduling.tile_sizes import TileTarget
+from .tuning import Tuner
 
 log = logging.getLogger(__name__)
 _SOURCES = Path(__file__).parent
@@ -142,13 +145,15 @@ class RegionPass(CustomGraphPass):
         self.listener = listener
         self.dry = dry
         self._numbers = itertools.count()
+        self._budget_s = options.autotune_budget_s
 
     def __call__(self, graph: fx.Graph) -> None:
         name = f"graph{next(self._numbers)}"
         kinds, target = (frozenset({"cpu", "cuda"}), offline_target) if self.dry else (device_kinds(), tile_target)
         settings = PassSettings(self.options, kinds, target) if self.dry else PassSettings(self.options, kinds, target, regrouped)
         try:
-            planned, report = plan_graph(name, graph, settings)
+            with self._tuner() as tuner:
+                planned, report = plan_graph(name, graph, replace(settings, tuner=tuner))
             if not self.dry:
                 _keep(planned)
                 rewrite_graph(graph, planned, _RUN_REGION)
@@ -163,6 +168,25 @@ class RegionPass(CustomGraphPass):
         if not self.dry:
             self._record(planned, report)
         self._listen(report)
+
+    @contextlib.contextmanager
+    def _tuner(self) -> Iterator[Tuner | None]:
+        """What chooses by measuring, for one graph; all graphs of a compilation share the budget. A dry run only remembers."""
+        options = self.options
+        if options.autotune == "off" or not torch.cuda.is_available():
+            if options.autotune != "off":
+                log.info("helion: autotune=%r measures nothing: there is no GPU", options.autotune)
+            yield None
+            return
+        given = {"num_warps": options.num_warps, "block_sizes": options.block_sizes}
+        fixed = {name for name, value in given.items() if value is not None} | ({"pid_type"} if options.pid_type != "auto" else set())
+        device = describe("cuda")
+        text = f"{compat.versions()} {device.name} {device.capability} {source_hash()}"
+        with Measurer() as measurer:
+            ask = None if self.dry else measurer.ask
+            tuner = Tuner(ask, kernel_store(), options.autotune, self._budget_s, "cuda", text, fixed, device_model(device))
+            yield tuner
+            self._budget_s = tuner.left_s()
 
     def _listen(self, report: GraphReport) -> None:
         if self.listener is not None:

@@ -221,7 +221,7 @@ RULES: dict[str, Rule] = {
     "split_reductions": Rule("'auto', 'off' or an integer from 2", _either(_one_of("auto", "off"), _integer(2))),
     "num_warps": Rule("a power of two from 1 to 32, or None", _optional(_integer(1, 32, power_of_two=True))),
     "num_stages": Rule("an integer from 1 to 8, or None", _optional(_integer(1, 8))),
-    "autotune": Rule("'off'", _one_of("off", "quick", "full"), lambda value: value != "off", "'off'"),
+    "autotune": Rule("'off', 'quick' or 'full'", _one_of("off", "quick", "full")),
     "autotune_budget_s": Rule("a positive number of seconds", _positive),
     "numerics": Rule("'default'", _one_of("default", "strict"), lambda value: value != "default", "'default'"),
     "on_error": Rule("'fallback' or 'raise'", _one_of("fallback", "raise")),

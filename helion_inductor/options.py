@@ -59,9 +59,10 @@ class Options:
     num_stages: int | None = None
     """Stages of software pipelining, 1 to 8; None leaves it to the compiler."""
     autotune: str = "off"
-    """Search for faster settings by measuring; only "off" for now."""
+    """Choose kernels, and whether a region is taken, by measuring on the GPU: "off", "quick" (a handful of candidates for each
+    region) or "full" (from the best so far onwards, until nothing improves)."""
     autotune_budget_s: float = 60.0
-    """Seconds that a search may take; positive."""
+    """Seconds that measuring may take for one compilation, its backward included; positive."""
     numerics: str = "default"
     """Rounding: "default" computes half precision in float32 and rounds at stores."""
     on_error: str = "fallback"

@@ -34,6 +34,7 @@ from .report import GraphReport, RegionReport
 from .scheduling.device_model import DeviceModel, device_model
 from .scheduling.guard import Prediction, pays, predict
 from .scheduling.tile_sizes import TileTarget
+from .tuning import Tuner, Tuning, graph_version
 
 CAPTURED_MODES = ("reduce-overhead", "max-autotune")
 log = logging.getLogger(__name__)
@@ -41,19 +42,20 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class PassSettings:
-    """What the pass needs of its surroundings: options, device kinds it makes kernels for, tile targets by device, and what is
-    done to a region that was compiled for a device (nothing in a dry run)."""
+    """What the pass needs of its surroundings: options, device kinds it makes kernels for, tile targets by device, what is done to
+    a region that was compiled for a device (nothing in a dry run), and what chooses by measuring, if anything."""
 
     options: Options
     devices: frozenset[str]
     target: Callable[[torch.device], TileTarget]
     finish: Callable[[CompiledRegion, torch.device, DeviceModel], CompiledRegion] = lambda region, device, model: region
+    tuner: Tuner | None = None
 
 
 @dataclass(frozen=True)
 class PlannedRegion:
     """A region of a graph with what it compiled to; ``in_place`` maps the name of an output to the tensor it is written on,
-    ``prediction`` is None where kernels are made for the interpreter."""
+    ``prediction`` is None where kernels are made for the interpreter; not ``possible`` where the graph cannot hold its call."""
 
     nodes: RegionNodes
     compiled: CompiledRegion
@@ -61,6 +63,8 @@ class PlannedRegion:
     taken: bool
     reason: str
     prediction: Prediction | None = None
+    possible: bool = True
+    tuning: Tuning | None = None
 
 
 def calls_of(graph: fx.Graph) -> list[fx.Node]:
@@ -94,6 +98,7 @@ def plan_graph(name: str, graph: fx.Graph, settings: PassSettings) -> tuple[list
                 names = [n for n in (refusal.node, *refusal.others) if n in member_names]
                 found.update({n: refusal.reason for n in names or member_names})
         if not found:
+            planned = _tuned(planned, settings)
             return planned, _report(name, calls, planned, plan, graph)
         refused |= found
 
@@ -106,7 +111,9 @@ def failed_graph(name: str, graph: fx.Graph, error: Exception) -> GraphReport:
 
 
 def _report(name: str, calls: int, planned: list[PlannedRegion], plan: PartitionPlan, graph: fx.Graph) -> GraphReport:
-    regions = tuple(RegionReport(p.compiled, tuple(n.name for n in p.nodes.members), p.taken, p.reason, p.prediction) for p in planned)
+    regions = tuple(
+        RegionReport(p.compiled, tuple(n.name for n in p.nodes.members), p.taken, p.reason, p.prediction, p.tuning) for p in planned
+    )
     hint = "regions='all' takes it anyway"
     unpaid = [Refusal("does-not-pay", n.name, p.reason, hint) for p in planned if not p.taken for n in p.nodes.members]
     in_place = _written_in_place(planned, graph)
@@ -135,10 +142,10 @@ def _plan_region(graph: fx.Graph, region: RegionNodes, settings: PassSettings, e
     targets |= {o.name: t for o, t in wanted.items() if outputs[o] in unread}
     plan = PlannedRegion(region, compiled, targets, *_judge(compiled, sub.device, settings))
     if missing := nodes.missing([*_sizes(compiled, nodes), *_output_sizes(plan.nodes)]):
-        return replace(plan, taken=False, reason=f"no node of the graph carries the size {missing[0]}")
+        return replace(plan, taken=False, possible=False, reason=f"no node of the graph carries the size {missing[0]}")
     for node in plan.nodes.outputs:
         if not compat.can_compare_strides(sub.fake_mode.shape_env, dense_like(node.meta["val"])[1]):
-            return replace(plan, taken=False, reason=f"Inductor cannot reason about the strides of {node.name}")
+            return replace(plan, taken=False, possible=False, reason=f"Inductor cannot reason about the strides of {node.name}")
     return plan
 
 
@@ -152,9 +159,47 @@ def _judge(compiled: CompiledRegion, device: torch.device, settings: PassSetting
     if settings.target(device).interpreter:
         return True, "the interpreter runs every region", None
     times = predict(compiled.program, compiled.schedules, _model_of(device), compiled.fused)
+    return *_decide(times, settings), times
+
+
+def _decide(times: Prediction, settings: PassSettings) -> tuple[bool, str]:
     if settings.options.regions != "auto":
-        return True, f"regions='{settings.options.regions}'", times
-    return *pays(times, captured=settings.options.mode in CAPTURED_MODES), times
+        return True, f"regions='{settings.options.regions}'"
+    return pays(times, captured=settings.options.mode in CAPTURED_MODES)
+
+
+def _tuned(planned: list[PlannedRegion], settings: PassSettings) -> list[PlannedRegion]:
+    """The regions on the fastest kernels that were measured; equal ones are measured once, those of most time first."""
+    tuner = settings.tuner
+    if tuner is None:
+        return planned
+    alike: dict[str, list[PlannedRegion]] = {}
+    for p in planned:
+        if p.possible and p.prediction is not None:
+            alike.setdefault(p.compiled.key, []).append(p)
+    order = sorted(alike.values(), key=lambda ps: -len(ps) * (ps[0].prediction.region if ps[0].prediction else 0.0))
+    found: dict[int, PlannedRegion] = {}
+    for number, group in enumerate(order):
+        graph = graph_version(sub_graph(group[0].nodes).module, tuner.device)
+        compiled, tuning = tuner.tune(group[0].compiled, graph, f"region {number + 1} of {len(order)}")
+        for p in group:
+            found[id(p)] = _with_times(replace(p, compiled=compiled, tuning=tuning), settings)
+    return [found.get(id(p), p) for p in planned]
+
+
+def _with_times(plan: PlannedRegion, settings: PassSettings) -> PlannedRegion:
+    """The decision about a region once more, with the times that were measured in place of those predicted."""
+    tuning, times = plan.tuning, plan.prediction
+    if times is None or tuning is None or tuning.chosen is None or tuning.chosen.us is None:
+        return plan
+    theirs = tuning.graph.us if tuning.graph is not None else None
+    count = len(plan.compiled.schedules)
+    times = replace(
+        times, kernels=(tuning.chosen.us / count,) * count, measured=True, inductor=times.inductor if theirs is None else theirs,
+        filling_us=times.filling_us if theirs is None else 0.0,
+    )  # fmt: skip
+    taken, reason = _decide(times, settings)
+    return replace(plan, prediction=times, taken=taken, reason=reason)
 
 
 def _compile(sub: SubGraph, outputs: tuple[str, ...], pairs: tuple[tuple[str, str], ...], dead: tuple[tuple[str, str], ...],

@@ -17,6 +17,7 @@ from .scheduling.persistent import Decision
 from .scheduling.resources import ResourceEstimate, resources_of
 from .scheduling.split_choice import SplitDecision
 from .signatures import kernel_request
+from .tuning import Tuning
 
 
 @dataclass(frozen=True)
@@ -58,13 +59,15 @@ class KernelReport:
 @dataclass(frozen=True)
 class RegionReport:
     """A region that was compiled, whether it was ``taken`` or stays with Inductor, and why. ``prediction``: the times that the
-    cost model gives it and Inductor's alternative, None where kernels are made for the interpreter."""
+    cost model gives it and Inductor's alternative, None where kernels are made for the interpreter. ``tuning``: what was measured,
+    None where nothing was to be."""
 
     compiled: CompiledRegion
     nodes: tuple[str, ...]
     taken: bool
     reason: str
     prediction: Prediction | None = None
+    tuning: Tuning | None = None
 
     def kernels(self) -> tuple[KernelReport, ...]:
         region = self.compiled
@@ -128,6 +131,7 @@ class Report:
                 )
                 if region.prediction is not None:
                     lines.append(f"    {region.prediction}")
+                lines += [f"    {line}" for line in str(region.tuning or "").splitlines()]
                 lines += [f"    {k}" for k in region.kernels()]
             lines += [f"  left {r}" for r in graph.refusals]
         return "\n".join(lines)

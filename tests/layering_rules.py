@@ -26,7 +26,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ),
     ("ir",),
     STAGES,
-    ("signatures", "pieces", "pipeline", "inspecting", "report"),
+    ("signatures", "pieces", "pipeline", "inspecting", "tuning", "report"),
     ("fx_sizes", "fx_bridge", "region_pass"),
     ("backend",),
     ("__init__", "__main__", "demo", "demo_models", "demo_table", "doctor", "explaining"),

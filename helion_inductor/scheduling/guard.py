@@ -21,7 +21,8 @@ LIKE_FOR_LIKE = 0.1  # of Inductor's time: what as many kernels as Inductor's mu
 @dataclass(frozen=True)
 class Prediction:
     """Microseconds: on the device of each kernel and of Inductor's kernels, and on the host of a call of the region and of
-    Inductor's launches. ``launches`` are Inductor's; ``filling_us`` is the part of its time in loops that fill the device."""
+    Inductor's launches. ``launches`` are Inductor's; ``filling_us`` is the part of its time in loops that fill the device.
+    ``measured``: the times on the device are."""
 
     kernels: tuple[float, ...]
     inductor: float
@@ -29,6 +30,11 @@ class Prediction:
     inductor_host: float
     launches: int
     filling_us: float
+    measured: bool = False
+
+    @property
+    def word(self) -> str:
+        return "measured" if self.measured else "predicted"
 
     @property
     def region(self) -> float:
@@ -37,8 +43,8 @@ class Prediction:
 
     def __str__(self) -> str:
         return (
-            f"predicted {self.region:.1f} us against {self.inductor:.1f} us on the device, "
-            f"{self.host:.1f} us against {self.inductor_host:.1f} us on the host"
+            f"{self.word} {self.region:.1f} us against {self.inductor:.1f} us on the device, "
+            f"{'predicted ' if self.measured else ''}{self.host:.1f} us against {self.inductor_host:.1f} us on the host"
         )
 
 
@@ -71,7 +77,7 @@ def pays(times: Prediction, *, captured: bool) -> tuple[bool, str]:
         ours, theirs = max(times.region, times.host), max(times.inductor, times.inductor_host)
         where = "on the host" if times.host >= times.region and times.inductor_host >= times.inductor else "on device and host"
         margin = HOST_MARGIN_US
-    told = f"predicted {ours:.1f} us against {theirs:.1f} us {where}"
+    told = f"{times.word} {ours:.1f} us against {theirs:.1f} us {where}"
     margin = max(margin, RISK * times.filling_us)
     if not captured and saved < 1:
         # The host's times do not count here: they are those of as many launches.
