@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from .errors import InternalError
 from .ir.merge import merged, renamed
+from .ir.spread import is_elementwise, spread
 from .ir.tile_ir import TileProgram
 from .lowering.components import Component
 from .lowering.inductor_loops import LoopRefused
@@ -18,14 +21,22 @@ _NUMBERED = re.compile(r"([a-z]+)(\d+)")
 @dataclass(frozen=True)
 class Names:
     """What one piece's program calls things -> what the region's program calls them. Numbers of nests and of temporaries move
-    up by ``nests`` and ``temporaries``."""
+    up by ``nests`` and ``temporaries``.
+
+    The program is that of the piece whose structure is ``kind``; where that is another piece, of tensors of ``elements`` elements,
+    it is spread over the shape of this one.
+    """
 
     component: Component
     sizes: Mapping[str, str]
     nests: int
     temporaries: int
+    kind: str
+    elements: int | None = None
 
     def apply(self, program: TileProgram) -> TileProgram:
+        if self.elements is not None:
+            program = spread(program, self.elements, self.component.shape)
         buffers = {b.name: _moved(b.name, self.temporaries) for b in program.buffers if b.kind == "temp"}
         buffers |= {**self.component.inputs, **self.component.outputs}
         return renamed(program, buffers, self.nest, self.sizes, self.component.calls)
@@ -56,11 +67,18 @@ class Pieces:
 
     def first(self, program: TileProgram) -> Names:
         """The names of the first piece that ``program``, one of these programs, is for."""
-        return next(n for n in self.names if self.programs[n.component.structure] is program)
+        return next(n for n in self.names if self.programs[n.kind] is program)
 
     def whole(self) -> TileProgram:
         """The region's program."""
-        return merged(self.name, [n.apply(self.programs[n.component.structure]) for n in self.names], self.inputs)
+        for kind, elements in {(n.kind, n.elements) for n in self.names if n.elements is not None}:
+            if not is_elementwise(self.programs[kind], elements):
+                raise InternalError("a change made elements of a program depend on others", rule="elementwise")
+        return merged(self.name, [n.apply(self.programs[n.kind]) for n in self.names], self.inputs)
+
+    def nest_count(self) -> int:
+        """Nests of the region's program."""
+        return sum(len(self.programs[n.kind].nests) for n in self.names)
 
     def __str__(self) -> str:
         return str(self.whole())
@@ -77,17 +95,23 @@ def lower_pieces(name: str, inputs: Sequence[str], components: Sequence[Componen
     values: dict[str, dict[str, Any]] = {}
     known: dict[Any, str] = {}
     names: list[Names] = []
+    spreads: dict[str, tuple[str, int]] = {}
     nests = temporaries = 0
     for component in components:
-        kind = component.structure
+        kind, elements = component.structure, None
+        if kind not in programs and component.form in spreads:
+            kind, elements = spreads[component.form]
         if kind not in programs:
             try:
                 programs[kind], values[kind] = lower(component)
             except LoopRefused as refusal:
                 equal = [c.calls.get(refusal.node, refusal.node) for c in components if c.structure == kind]
                 raise LoopRefused(equal[0], refusal.reason, equal[1:]) from refusal
+            count = math.prod(component.shape)
+            if component.form and not values[kind] and is_elementwise(programs[kind], count):
+                spreads.setdefault(component.form, (kind, count))
         sizes = {own: known.setdefault(value, f"z{len(known)}") for own, value in values[kind].items()}
-        names.append(Names(component, sizes, nests, temporaries))
+        names.append(Names(component, sizes, nests, temporaries, kind, elements))
         nests += _numbers(n.name for n in programs[kind].nests)
         temporaries += _numbers(b.name for b in programs[kind].buffers if b.kind == "temp")
     return Pieces(name, tuple(inputs), tuple(names), programs, {z: value for value, z in known.items()})

@@ -81,7 +81,7 @@ class CompiledRegion:
     """
 
     key: str
-    lowered: TileProgram
+    lowering: Pieces
     fused: TileProgram
     program: TileProgram
     schedules: tuple[KernelSchedule, ...]
@@ -93,6 +93,11 @@ class CompiledRegion:
     splits: tuple[SplitDecision, ...]
     in_place: tuple[InPlaceDecision, ...]
     stages: tuple[StageRecord, ...]
+
+    @property
+    def lowered(self) -> TileProgram:
+        """The program before anything was changed."""
+        return self.lowering.whole()
 
 
 class _Timer:
@@ -117,7 +122,7 @@ def compile_region(region: RegionInput, options: Options, target: TileTarget, de
     """
     timer = _Timer()
     pieces = timer.run("lower", lambda: _lower(region))
-    lowered = pieces.whole()
+    lowering = pieces
     pieces = timer.run("inline", lambda: pieces.map(checked(inline_producers)))
     decisions: list[FusionDecision] = []
     pieces = timer.run("fuse", lambda: pieces.map(checked(partial(_fuse, pieces, decisions))))
@@ -129,7 +134,7 @@ def compile_region(region: RegionInput, options: Options, target: TileTarget, de
     settings = _settings(options)
     schedules, joins = timer.run("schedule", lambda: build_schedules(program, target, settings, device), lambda r: _Lines(r[0]))
     source = timer.run("generate", lambda: _generate(program, schedules, region.outputs), lambda r: r.module)
-    return CompiledRegion(_key(source), lowered, fused, program, schedules, source, _inputs(program), region.outputs,
+    return CompiledRegion(_key(source), lowering, fused, program, schedules, source, _inputs(program), region.outputs,
                           pieces.size_values, (*decisions, *joins), splits, in_place, tuple(timer.records))  # fmt: skip
 
 

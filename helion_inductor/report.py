@@ -126,7 +126,7 @@ class Report:
                 compiled = region.compiled
                 state = f"{'taken' if region.taken else 'left'}: {region.reason}"
                 lines.append(
-                    f"  region {compiled.key[:12]}: {len(region.nodes)} calls, {len(compiled.lowered.nests)} loops, "
+                    f"  region {compiled.key[:12]}: {len(region.nodes)} calls, {compiled.lowering.nest_count()} loops, "
                     f"{len(compiled.program.nests)} nests, {len(compiled.schedules)} kernels, {state}"
                 )
                 if region.prediction is not None:

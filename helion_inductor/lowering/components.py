@@ -7,12 +7,14 @@ memory to save). What is made from nothing, or from single elements, is cloned i
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.utils._pytree as pytree
 from torch import fx
 
 from .families import family
@@ -28,7 +30,8 @@ class Component:
     that holds the attributes it reads, if any.
 
     ``inputs`` and ``outputs`` map those names to the region's, ``calls`` the names of its calls to the calls they are clones of;
-    ``structure`` is equal for pieces that compile to the same program.
+    ``structure`` is equal for pieces that compile to the same program, ``form`` for pieces that may differ in the one ``shape`` that
+    all their tensors of more than one element have; it is empty for pieces of several shapes.
     """
 
     graph: fx.Graph
@@ -38,6 +41,8 @@ class Component:
     layouts: tuple[tuple[Sequence[Any], Sequence[Any]], ...]
     calls: Mapping[str, str]
     structure: str
+    form: str = ""
+    shape: tuple[int, ...] = ()
 
     def module(self) -> fx.GraphModule:
         return fx.GraphModule(self.owner, self.graph)
@@ -145,7 +150,29 @@ def _component(module: fx.GraphModule, calls: Sequence[fx.Node], named: Mapping[
     mine = tuple(layouts[p] for _, p in positions)
     names = {copy.name: origin[node] for node, copy in made.items() if copy.op != "placeholder"}
     structure = f"{structure_of(graph)}\n{[(_described_sizes(shape), _described_sizes(stride)) for shape, stride in mine]}"
-    return Component(graph, module, inputs, chosen, mine, names, structure)
+    return Component(graph, module, inputs, chosen, mine, names, structure, *_form(graph, mine))
+
+
+def _form(graph: fx.Graph, layouts: Sequence[tuple[Sequence[Any], Sequence[Any]]]) -> tuple[str, tuple[int, ...]]:
+    """The ``form`` and ``shape`` of a piece."""
+    values = {n.name: pytree.tree_leaves(n.meta.get("val")) for n in graph.nodes if n.op != "output"}
+    tensors = [t for ts in values.values() for t in ts]
+    if not all(isinstance(t, torch.Tensor) and all(isinstance(n, int) for n in (*t.shape, *t.stride())) for t in tensors):
+        return "", ()
+    large = {(tuple(t.shape), tuple(t.stride())) for t in tensors if t.numel() != 1}
+    large |= {(tuple(shape), tuple(stride)) for shape, stride in layouts if math.prod(shape) != 1}
+    if len(large) != 1 or not all(t.is_contiguous() for t in tensors):
+        return "", ()
+    ((shape, _),) = large
+    parts = [f"{name}: {[(str(t.dtype), t.dim() if t.numel() == 1 else -1) for t in ts]}" for name, ts in values.items()]
+    calls = [_without_shape(n, shape) for n in graph.nodes]
+    return "\n".join([*calls, *parts, str([math.prod(s) == 1 for s, _ in layouts])]), shape
+
+
+def _without_shape(node: fx.Node, shape: tuple[int, ...]) -> str:
+    """The text of a call; where it makes a tensor of ``shape``, without that."""
+    text = f"{node.name} = {node.target}{node.args}{node.kwargs}"
+    return text.replace(str(list(shape)), "shape") if family(node.target) == "creation" else text
 
 
 def _described_sizes(sizes: Sequence[Any]) -> str:
