@@ -13,11 +13,10 @@ from torch import fx
 
 from .fx_sizes import SizeNodes
 from .lowering.components import structure_of
-from .lowering.families import VIEWS, family
+from .lowering.families import VIEWS
 from .lowering.partition import RegionNodes, is_view, tensors_of
 
 aten = torch.ops.aten
-_OWN_MEMORY = ("matmul", "convolution")
 CPU = torch.device("cpu")
 
 
@@ -151,26 +150,7 @@ def in_place_candidates(graph: fx.Graph, region: RegionNodes) -> dict[fx.Node, f
     return result
 
 
-def dead_inputs(region: RegionNodes, wanted: Mapping[fx.Node, fx.Node]) -> list[tuple[fx.Node, fx.Node]]:
-    """(output, input) where the output may take the input's memory: a fresh result of a kernel outside, which nobody else reads.
-
-    What Inductor makes of pointwise calls may share memory with other tensors; products and convolutions have their own.
-    ``wanted``: outputs that have a place already.
-    """
-    members = set(region.members)
-    free = [n for n in region.inputs if family(n.target) in _OWN_MEMORY and _read_only_inside(n, None, members)]
-    outputs = [o for o in region.outputs if o not in wanted]
-    return [(o, i) for i in free for o in outputs if _one_run(i.meta["val"], o.meta["val"])]
-
-
-def _one_run(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether two tensors are one run of as many elements of one dtype, for sizes that are known."""
-    if a.dtype != b.dtype or not all(isinstance(n, int) for t in (a, b) for n in (*t.shape, *t.stride())):
-        return False
-    return a.numel() == b.numel() and a.is_contiguous() and b.is_contiguous()
-
-
-def _read_only_inside(target: fx.Node, copy: fx.Node | None, members: set[fx.Node]) -> bool:
+def _read_only_inside(target: fx.Node, copy: fx.Node, members: set[fx.Node]) -> bool:
     """Whether nothing but the region, and the copy itself, uses ``target``.
 
     A call that stands before the region is no exception: Inductor computes pointwise calls when their results are needed, and
@@ -203,7 +183,7 @@ def replace_region(graph: fx.Graph, region: RegionNodes, key: str, inputs: Seque
                    sizes: Sequence[Any], nodes: SizeNodes, op: Any) -> dict[fx.Node, fx.Node]:  # fmt: skip
     """Put one call of ``op`` (through ``auto_functionalized``) where the region was.
 
-    ``inputs`` are the tensors it reads, ``targets`` the outputs written onto another tensor, ``sizes`` the size expressions it
+    ``inputs`` are the tensors it reads, ``targets`` the outputs written onto a graph input, ``sizes`` the size expressions it
     takes; ``nodes`` gives these and the outputs' shapes. The members are erased; the caller sorts the graph.
     Returns what became of each output.
     """
@@ -217,10 +197,10 @@ def replace_region(graph: fx.Graph, region: RegionNodes, key: str, inputs: Seque
         results = graph.call_function(operator.getitem, (call, 1))
         results.meta["val"] = values
         new = []
-        for position, (output, value) in enumerate(zip(region.outputs, values, strict=True)):
+        for position, value in enumerate(values):
             item = graph.call_function(operator.getitem, (results, position))
             item.meta["val"] = value
-            new.append(_in_shape(graph, item, output.meta["val"]))
+            new.append(item)
     members = set(region.members)
     for old, item in zip(region.outputs, new, strict=True):
         old.replace_all_uses_with(item, delete_user_cb=lambda user: user not in members)
@@ -230,17 +210,6 @@ def replace_region(graph: fx.Graph, region: RegionNodes, key: str, inputs: Seque
         twin.replace_all_uses_with(moved[output], delete_user_cb=lambda user: user not in members)
     _erase(graph, region)
     return moved
-
-
-def _in_shape(graph: fx.Graph, node: fx.Node, wanted: torch.Tensor) -> fx.Node:
-    """``node``, seen in the shape of ``wanted`` if its own is another: what took the place of another tensor has that one's."""
-    value = node.meta["val"]
-    if tuple(value.shape) == tuple(wanted.shape):
-        return node
-    view = graph.call_function(aten.view.default, (node, list(wanted.shape)))
-    with value.fake_mode:
-        view.meta["val"] = value.view(wanted.shape)
-    return view
 
 
 def _erase(graph: fx.Graph, region: RegionNodes) -> None:

@@ -45,11 +45,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class RegionInput:
-    """What the compiler needs of a region: its sub-graph on CPU fake tensors, and how its results are named and laid out.
-
-    ``in_place`` pairs an output with the input that it will be copied to, ``dead`` with one that nobody reads afterwards and that
-    it may take the place of.
-    """
+    """What the compiler needs of a region: its sub-graph on CPU fake tensors, and how its results are named and laid out."""
 
     name: str
     module: fx.GraphModule
@@ -58,7 +54,6 @@ class RegionInput:
     output_layouts: tuple[tuple[Sequence[Any], Sequence[Any]], ...]
     hints: Mapping[str, int]
     in_place: tuple[tuple[str, str], ...]
-    dead: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -129,21 +124,14 @@ def compile_region(region: RegionInput, options: Options, target: TileTarget, de
     pieces = timer.run("collapse", lambda: pieces.map(collapse))
     fused = pieces.whole()
     program, splits = timer.run("split", lambda: _split(fused, options, target, device), lambda r: r[0])
-    program, in_place = timer.run("in place", lambda: _in_place(program, region), lambda r: r[0])
+    wanted = tuple(pair for pair in region.in_place if pair[1] in program.by_name())
+    program, in_place = timer.run("in place", lambda: grant_in_place(program, wanted), lambda r: r[0])
     verify_program(program)
     settings = _settings(options)
     schedules, joins = timer.run("schedule", lambda: build_schedules(program, target, settings, device), lambda r: _Lines(r[0]))
     source = timer.run("generate", lambda: _generate(program, schedules, region.outputs), lambda r: r.module)
     return CompiledRegion(_key(source), lowering, fused, program, schedules, source, _inputs(program), region.outputs,
                           pieces.size_values, (*decisions, *joins), splits, in_place, tuple(timer.records))  # fmt: skip
-
-
-def _in_place(program: TileProgram, region: RegionInput) -> tuple[TileProgram, tuple[InPlaceDecision, ...]]:
-    """Copies come first: they save a pass over memory, where the place of a dead input saves only the memory."""
-    wanted = tuple(pair for pair in region.in_place if pair[1] in program.by_name())
-    program, copied = grant_in_place(program, wanted)
-    program, reused = grant_in_place(program, tuple(pair for pair in region.dead if pair[1] in program.by_name()))
-    return program, (*copied, *(d for d in reused if d.granted))
 
 
 def rescheduled(region: CompiledRegion, schedules: tuple[KernelSchedule, ...], decisions: Sequence[Decision] = ()) -> CompiledRegion:

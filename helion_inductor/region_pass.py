@@ -16,7 +16,6 @@ from .errors import Unsupported
 from .fx_bridge import (
     SubGraph,
     copy_graph,
-    dead_inputs,
     dense_like,
     fake_mode_of,
     in_place_candidates,
@@ -54,7 +53,7 @@ class PassSettings:
 
 @dataclass(frozen=True)
 class PlannedRegion:
-    """A region of a graph with what it compiled to; ``in_place`` maps the name of an output to the tensor it is written on,
+    """A region of a graph with what it compiled to; ``in_place`` maps the name of an output to the graph input it is written on,
     ``prediction`` is None where kernels are made for the interpreter; not ``possible`` where the graph cannot hold its call."""
 
     nodes: RegionNodes
@@ -134,12 +133,10 @@ def _plan_region(graph: fx.Graph, region: RegionNodes, settings: PassSettings, e
     outputs = {o: f"y{k}" for k, o in enumerate(region.outputs)}
     inputs = {n: f"x{k}" for k, n in enumerate(region.inputs)}
     pairs = tuple((outputs[o], inputs[target]) for o, target in wanted.items() if target in inputs)
-    dead = tuple((outputs[o], inputs[i]) for o, i in dead_inputs(region, wanted))
-    compiled = _compile(sub, tuple(outputs.values()), pairs, dead, settings, equal)
-    granted = {(d.output, d.target) for d in compiled.in_place if d.granted}
+    compiled = _compile(sub, tuple(outputs.values()), pairs, settings, equal)
+    granted = {d.output for d in compiled.in_place if d.granted}
     unread = {outputs[o] for o, t in wanted.items() if t not in inputs and _same_layout(o, t)}
-    targets = {o.name: n for o, y in outputs.items() for n, x in inputs.items() if (y, x) in granted}
-    targets |= {o.name: t for o, t in wanted.items() if outputs[o] in unread}
+    targets = {o.name: t for o, t in wanted.items() if outputs[o] in granted | unread}
     plan = PlannedRegion(region, compiled, targets, *_judge(compiled, sub.device, settings))
     if missing := nodes.missing([*_sizes(compiled, nodes), *_output_sizes(plan.nodes)]):
         return replace(plan, taken=False, possible=False, reason=f"no node of the graph carries the size {missing[0]}")
@@ -202,14 +199,14 @@ def _with_times(plan: PlannedRegion, settings: PassSettings) -> PlannedRegion:
     return replace(plan, prediction=times, taken=taken, reason=reason)
 
 
-def _compile(sub: SubGraph, outputs: tuple[str, ...], pairs: tuple[tuple[str, str], ...], dead: tuple[tuple[str, str], ...],
-             settings: PassSettings, equal: dict[str, CompiledRegion]) -> CompiledRegion:  # fmt: skip
+def _compile(sub: SubGraph, outputs: tuple[str, ...], pairs: tuple[tuple[str, str], ...], settings: PassSettings,
+             equal: dict[str, CompiledRegion]) -> CompiledRegion:  # fmt: skip
     """Compile a sub-graph, once for all that are equal to it."""
-    structure = f"{sub.structure()}\n{pairs}\n{dead}"
+    structure = f"{sub.structure()}\n{pairs}"
     if structure not in equal:
         layouts = tuple(dense_like(o.meta["val"]) for o in sub.outputs)
         hints = symbol_hints(sub.module.graph.nodes)
-        region = RegionInput("region", sub.module, sub.fake_mode, outputs, layouts, hints, pairs, dead)
+        region = RegionInput("region", sub.module, sub.fake_mode, outputs, layouts, hints, pairs)
         try:
             model = _model_of(sub.device)
             compiled = compile_region(region, settings.options, settings.target(sub.device), model)

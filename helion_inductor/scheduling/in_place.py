@@ -1,4 +1,4 @@
-"""Decide which outputs may be written straight onto an input: one that they will be copied to, or that nobody reads afterwards.
+"""Decide which outputs may be written straight onto the input they will be copied to.
 
 An output ``y`` that ends in ``copy_(x, y)`` can live in ``x``'s storage when no nest still needs the old ``x`` after ``y``'s
 element has been stored: every load of ``x`` is in an earlier nest, or in the storing nest at the very element it stores, in no
@@ -13,8 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..ir.body import effect_depth, flow
-from ..ir.index import ONE, Expr
-from ..ir.tile_ir import Atomic, Buffer, Load, LoopNest, Store, TileProgram
+from ..ir.tile_ir import Atomic, Load, LoopNest, Store, TileProgram
 from .dependence import storage
 
 
@@ -63,7 +62,7 @@ class _Order:
     def share(self, output: str, target: str) -> str | None:
         """Let ``output`` live in ``target``; the reason where that cannot be, and nothing changes."""
         out, old = self._buffers[output], self._buffers[target]
-        if out.dtype != old.dtype or _elements(out) != _elements(old):
+        if (out.dtype, out.shape, out.stride) != (old.dtype, old.shape, old.stride):
             return "dtype, shape or strides differ"
         if old.aliases is not None or out.aliases is not None or self._writers.get(target):
             return "the input is overwritten twice"
@@ -96,16 +95,6 @@ class _Order:
         self._nests.insert(last, self._nests.pop(first))
         for k in range(first, last + 1):
             self._place[self._nests[k].name] = k
-
-
-def _elements(buffer: Buffer) -> tuple[object, ...]:
-    """Equal for buffers whose elements lie at the same offsets in the same order: what is dense and row-major may be of any shape."""
-    running: Expr = ONE
-    for extent, stride in zip(reversed(buffer.shape), reversed(buffer.stride), strict=True):
-        if extent != ONE and stride != running:
-            return buffer.shape, buffer.stride
-        running = running * extent
-    return (running.expand(),)
 
 
 def _same_element(nest: LoopNest, output: str, target: str) -> str | None:
