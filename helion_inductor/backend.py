@@ -182,7 +182,8 @@ class RegionPass(CustomGraphPass):
         fixed = {name for name, value in given.items() if value is not None} | ({"pid_type"} if options.pid_type != "auto" else set())
         device = describe("cuda")
         text = f"{compat.versions()} {device.name} {device.capability} {source_hash()}"
-        with Measurer() as measurer:
+        # A candidate that hangs must not use up much more than the budget.
+        with Measurer(timeout_s=max(10.0, min(60.0, self._budget_s))) as measurer:
             ask = None if self.dry else measurer.ask
             tuner = Tuner(ask, kernel_store(), options.autotune, self._budget_s, "cuda", text, fixed, device_model(device))
             yield tuner

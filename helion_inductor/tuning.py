@@ -73,10 +73,9 @@ class Tuning:
 class Tuner:
     """Tunes the regions of one compilation within ``budget_s`` seconds.
 
-    ``ask`` sends a request to the process that measures and returns its answer; with None only what was measured earlier counts;
-    ``device`` is "cuda", or "cpu" under Triton's
-    interpreter; ``surroundings`` is text that tells devices, versions and modes apart; ``level`` is "quick" or "full"; ``fixed``
-    names options that were given and stay as they are.
+    ``ask`` sends a request to the process that measures and returns its answer; with None only what was measured earlier counts.
+    ``device`` is "cuda", or "cpu" under Triton's interpreter; ``surroundings`` is text that tells devices and versions apart;
+    ``level`` is "quick" or "full"; ``fixed`` names options that were given and stay as they are.
     """
 
     def __init__(self, ask: Ask | None, store: KernelStore, level: str, budget_s: float, device: str, surroundings: str,
@@ -105,6 +104,7 @@ class Tuner:
                 self.stopped = "interrupted"
                 log.warning("helion: tuning was interrupted; what was fastest so far is kept")
             result = Tuning(tuple(search.trials), search.best, search.graph, self.stopped)
+        _end_line()
         log.info("helion: region %s: %s", region.key[:12], result)
         chosen = search.schedules
         if not self.stopped and search.best is not None:
@@ -199,6 +199,11 @@ class _Search:
             text = f"helion: tuning {self.position}: {len(self.trials)} tried, best {self.best.us:.1f} us, {self.tuner.left_s():.0f} s left"
             sys.stderr.write(f"\r{text:<100}")
             sys.stderr.flush()
+
+
+def _end_line() -> None:
+    if sys.stderr.isatty():
+        sys.stderr.write("\n")
 
 
 @dataclass(frozen=True)

@@ -110,6 +110,25 @@ def test_no_more_memory_is_held_for_it(last: int, moves: bool) -> None:
     assert moves or any("more memory" in d.reason for d in decisions)
 
 
+def test_large_programs_are_not_searched_without_end() -> None:
+    """Every trial predicts kernels anew; those of a program of thousands of nests would take minutes."""
+    pairs = "".join(
+        SUM.format(name=f"n{2 * k}", source="x0", target=f"t{k}") + SCALE.format(name=f"n{2 * k + 1}", source="x0", by="v1", target=f"y{k}")
+        for k in range(400)
+    )
+    outputs = ", ".join(f"out t{k}: f32[256], out y{k}: f32[256, 1024]" for k in range(400))
+    last = SCALE.format(name="n800", source="x0", by="t0", target="z0")
+    program = parse_program(f"program @p(in x0: f32[256, 1024], in v1: f32[256], {outputs}, out z0: f32[256, 1024])\n{pairs}{last}")
+    asked: list[int] = []
+
+    def level_us(at: Positions) -> float:
+        asked.append(len(at))
+        return float(len(at))
+
+    _, decisions = place(program, level_us)
+    assert len(decisions) == 1 and sum(asked) <= 4 * 800 + 4
+
+
 @given(cases(updates=True, max_points=200))
 def test_every_nest_runs_after_what_it_waits_for(case: Case) -> None:
     program = case.program

@@ -17,7 +17,7 @@ from .dependence import levels, predecessors, storage
 from .hints import evaluate_size
 
 MARGIN_US = 0.2  # what a move must gain; predictions tell less apart
-MOST_TRIALS = 64  # each predicts the kernels of two levels anew
+MOST_NESTS = 1500  # to be looked at in all trials together: each predicts the kernels of two levels anew, about 2 ms a nest
 
 Positions = tuple[int, ...]
 
@@ -64,6 +64,7 @@ class _Search:
             for p in earlier:
                 self.after[p].add(position)
         self.tried: list[PlacementDecision] = []
+        self.looked_at = 0
         self.temporary = self._temporary()
 
     def _temporary(self) -> list[tuple[int, list[int]]]:
@@ -92,7 +93,7 @@ class _Search:
         now = self.level[group[0]]
         gains: dict[int, float] = {}
         for there in range(now + 1, self._latest(group) + 1):
-            if len(self.tried) + len(gains) < MOST_TRIALS:
+            if self.looked_at < MOST_NESTS:
                 gains[there] = self._gain(group, now, there)
         best = max(gains, key=lambda t: (gains[t], -t), default=now)
         for there, gain in gains.items():
@@ -110,6 +111,7 @@ class _Search:
         here = tuple(p for p, at in enumerate(self.level) if at == now)
         others = tuple(p for p, at in enumerate(self.level) if at == there)
         without = tuple(p for p in here if p not in moving)
+        self.looked_at += 2 * (len(here) + len(others))
         return self.level_us(here) + self.level_us(others) - self.level_us(without) - self.level_us(tuple(sorted(others + group)))
 
     def _held(self, group: Positions, there: int) -> int:
