@@ -24,7 +24,7 @@ import torch._functorch.config as functorch_config
 import torch._inductor.config as inductor_config
 from torch import fx
 from torch._dynamo import list_backends, register_backend
-from torch._functorch.aot_autograd import make_boxed_func
+from torch._dynamo.utils import GmWrapper
 from torch._inductor import list_mode_options
 from torch._inductor.compile_fx import (
     _recursive_post_grad_passes,
@@ -308,10 +308,28 @@ def fx_compiler(gm: fx.GraphModule, example_inputs: Sequence[Any], *, options: M
     """
     chosen = Options.from_mapping(options)
     patches = config_patches(chosen, RegionPass(chosen, helion._tell()))
+    (returned,) = next(iter(gm.graph.find_nodes(op="output"))).args
+    # In a wrapper the graph's callable takes one list and drops it; as it is, one argument for each tensor, held for the call.
+    model: Any = GmWrapper(gm, _as_it_is) if isinstance(returned, (tuple, list)) else gm
     # Inductor traces the graph once more, for its decompositions; its notes must not get into the trace around us.
     with torch.no_grad(), torch._guards.tracing(None):
-        compiled: Any = compile_fx(gm, list(example_inputs), config_patches=patches)
-    return make_boxed_func(lambda *inputs: compiled(*inputs))
+        compiled: Any = compile_fx(model, list(example_inputs), config_patches=patches)
+
+    def run(inputs: list[Any]) -> Any:
+        return compiled(inputs) if model is not gm else compiled(*_emptied(inputs))
+
+    run._boxed_call = True  # type: ignore[attr-defined]
+    return run
+
+
+def _as_it_is(inputs: Any) -> Any:
+    return inputs
+
+
+def _emptied(inputs: list[Any]) -> list[Any]:
+    given = list(inputs)
+    inputs.clear()
+    return given
 
 
 __all__ = ["Backend", "HelionError", "RegionPass", "config_patches", "dry_compile", "fx_compiler", "helion", "kernel_store"]
