@@ -194,7 +194,7 @@ def dumped(folder: Path, name: str, text: str) -> str:
 @pytest.mark.parametrize("level", ["quick"])
 def test_the_whole_road(compiled: CompiledRegion, tmp_path: Path, level: str) -> None:
     """Candidates run in Triton's interpreter, in the process of their own; Inductor's version runs there too."""
-    with Measurer() as measurer:
+    with Measurer(timeout_s=240) as measurer:
         asked = 0
 
         def some(request: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -243,7 +243,7 @@ def test_wrong_results_crashes_and_endless_loops_are_answers(compiled: CompiledR
     raising = "def run(inputs, outputs, sizes):\n    raise ValueError('cannot be launched')\n"
     crash = "import os\ndef run(inputs, outputs, sizes):\n    os._exit(3)\n"
     endless = "import time\ndef run(inputs, outputs, sizes):\n    time.sleep(600)\n"
-    with Measurer() as measurer:
+    with Measurer(timeout_s=240) as measurer:
         assert measurer.ask(good)["us"] > 0
         assert "wrong result: output 0" in measurer.ask({**request, "module": dumped(tmp_path, "wrong", wrong)})["error"]
         assert measurer.ask({**request, "module": dumped(tmp_path, "raising", raising)}) == {"error": "ValueError: cannot be launched"}
