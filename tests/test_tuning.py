@@ -252,6 +252,16 @@ def test_wrong_results_crashes_and_endless_loops_are_answers(compiled: CompiledR
         assert measurer.ask(good)["us"] > 0, "another process goes on"
 
 
+def test_a_process_that_ended_after_its_answer_is_replaced() -> None:
+    """As one does whose device was lost; what it prints past the answers is none."""
+    once = 'import sys, os; sys.stdin.readline(); print(\'{"us": 1.0}\', flush=True); os._exit(1)'
+    with Measurer(command=[sys.executable, "-c", once]) as measurer:
+        for _ in range(2):
+            assert measurer.ask({"kind": "region"}) == {"us": 1.0}
+            assert measurer._process is not None
+            measurer._process.wait()
+
+
 def test_a_process_that_cannot_start_is_an_answer() -> None:
     with Measurer(command=[sys.executable, "-c", "raise SystemExit(7)"]) as measurer:
         assert "ended with 7" in measurer.ask({"kind": "region"})["error"]

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import statistics
 import sys
 import time
@@ -146,15 +147,30 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     """The process: answers until stdin ends."""
-    out = sys.stdout
-    sys.stdout = sys.stderr  # compilers print; nothing of that may get between the answers
+    # Compilers print, some of them past Python; nothing of that may get between the answers.
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
     for line in sys.stdin:
+        request = json.loads(line)
+        lost = False
         try:
-            result = answer(json.loads(line))
+            result = answer(request)
         except Exception as error:  # whatever a candidate raises, compiling or running, is an answer about that candidate
             result = {"error": f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"}
+            lost = request["device"] == "cuda" and _context_is_lost()
         out.write(json.dumps(result) + "\n")
         out.flush()
+        if lost:
+            sys.exit(f"the device can no longer be used: {result['error']}")
+
+
+def _context_is_lost() -> bool:
+    """Whether a failed assertion or an illegal access left nothing to go on with: another process must take over."""
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError:
+        return True
+    return False
 
 
 if __name__ == "__main__":

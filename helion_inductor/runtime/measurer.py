@@ -35,6 +35,8 @@ class Measurer:
 
     def ask(self, request: Mapping[str, Any], timeout_s: float | None = None) -> dict[str, Any]:
         """The answer to a request, as ``measure.py`` describes it; {"error": ...} where the process crashed or was stopped."""
+        if self._process is not None and self._process.poll() is not None:
+            self.close()  # it answered, and ended because its device was lost
         if self._process is None:
             self._start()
         process = self._process
