@@ -120,6 +120,8 @@ def _bad_values(node: fx.Node) -> Unsupported | None:
     devices = {t.device for t in results}
     for source in node.all_input_nodes:
         devices |= {t.device for t in tensors_of(source)}
+        if _is_constant(source):
+            return Unsupported("constant", "reads a tensor that the program writes down, which Inductor may turn into a number")
         if isinstance(source.meta.get("val"), (torch.SymFloat, torch.SymBool)):
             return Unsupported("symbolic-scalar", "an argument is a symbolic float or bool")
     if len(devices) > 1:
@@ -130,6 +132,13 @@ def _bad_values(node: fx.Node) -> Unsupported | None:
     if any(isinstance(n, int) and n == 0 for t in results for n in t.shape):
         return Unsupported("empty", "has no elements")
     return None
+
+
+def _is_constant(node: fx.Node) -> bool:
+    """An attribute of the graph's module, or a view of one: no buffer stands behind it that a region could be handed."""
+    while is_view(node):
+        node = node.all_input_nodes[0]
+    return node.op == "get_attr"
 
 
 def partition(graph: fx.Graph, options: Options, refused: Mapping[str, Unsupported], devices: Iterable[str]) -> PartitionPlan:
