@@ -80,5 +80,6 @@ def machine_of(function: Any, monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     monkeypatch.setattr(torch.cuda, "device", Guard)
     monkeypatch.setattr(occupancy, "_query_driver", lambda function, threads, shared: 2)
-    monkeypatch.setattr(occupancy, "get_num_sm", lambda device, *, reserved_sms=0: 132)
+    monkeypatch.setattr(occupancy, "get_num_sm", lambda device, *, reserved_sms=0: 132 - reserved_sms)
+    monkeypatch.setattr(occupancy, "context_multiprocessors", lambda: None)
     return fake

@@ -21,7 +21,7 @@ from triton.runtime.errors import InterpreterError, OutOfResources
 
 from ..errors import HelionError
 from .capture import relaxed_capture
-from .limits import MAX_GRID_X, MAX_GRID_YZ, is_empty, out_of_resources
+from .limits import MAX_GRID_X, MAX_GRID_YZ, is_empty, out_of_resources, refusal_reported
 from .occupancy import check_residency
 from .specialise import CPU, NO_DEVICE, specialise
 from .state import State, StateSpec, state_of
@@ -88,11 +88,13 @@ class Launcher:
         fixed_dtypes: bool = False,
         state_words: int = 0,
         state_specs: Sequence[StateSpec] = (),
+        reserved_sms: int = 0,
     ) -> None:
         self.jit_fn = jit_fn
         self.name: str = jit_fn.__name__
         self.interpreted = not isinstance(jit_fn, triton.JITFunction)
         self.cooperative = launch_cooperative_grid
+        self.reserved_sms = reserved_sms
         self.options: dict[str, Any] = {"num_warps": num_warps, "num_stages": num_stages}
         # The rest only where asked for: not every backend of Triton knows them.
         optional = {
@@ -165,9 +167,28 @@ class Launcher:
             self._launch_through_jit(current, blocks, required, key, args, constexprs)
             return
         if required > bound.resident:
-            check_residency(bound.compiled, self.name, current, required)
+            check_residency(bound.compiled, self.name, current, required, reserved_sms=self.reserved_sms)
         stream = active.get_current_stream(current)
         bound.run(x, y, z, stream, bound.function, bound.packed_metadata, None, None, None, *values, *bound.tail)
+
+    def compiled_for(self, args: Sequence[Any], constexprs: Mapping[str, Any]) -> Any:
+        """The compiled kernel that a launch with these arguments would run on the device of its tensors; launches nothing.
+
+        Raises HelionError in the interpreter and for CPU tensors, which have none.
+        """
+        key, index, _ = specialise(self, args, constexprs)
+        if self.interpreted or index == CPU:
+            raise HelionError(f"{self.name} is not compiled for the CPU: Triton's interpreter runs it")
+        bound = self._bound.get(key) if key is not None else None
+        if bound is not None:
+            return bound.compiled
+        self._reject_unknown(constexprs)
+        with torch.cuda.device(index) if index != NO_DEVICE else contextlib.nullcontext(), self._lock:
+            states = [torch.int32] * len(self._states)
+            try:
+                return _finished(self.jit_fn.warmup(*args, *states, grid=(1, 1, 1), **constexprs, **self.options))
+            except OutOfResources as error:
+                raise out_of_resources(self.name, error) from error
 
     def _launch_through_jit(
         self,
@@ -187,14 +208,16 @@ class Launcher:
             try:
                 if required:
                     compiled = _finished(self.jit_fn.warmup(*args, grid=blocks, **constexprs, **self.options))
-                    resident = check_residency(compiled, self.name, index, required)
-                compiled = _finished(self.jit_fn[blocks](*args, **constexprs, **self.options))
+                    resident = check_residency(compiled, self.name, index, required, reserved_sms=self.reserved_sms)
+                launch = self.jit_fn[blocks]
+                launch = refusal_reported(launch, self.name) if self.cooperative else launch
+                compiled = _finished(launch(*args, **constexprs, **self.options))
             except OutOfResources as error:
                 raise out_of_resources(self.name, error) from error
             tail = self._tail(len(args), constexprs)
             # No kernel comes back where a hook of Triton's took the compilation over.
             if key is not None and tail is not None and compiled is not None:
-                run = compiled.run
+                run = refusal_reported(compiled.run, self.name) if self.cooperative else compiled.run
                 if self._states:
                     run, tail = _with_states(run, self._states, index, tail), ()
                 bound = _Bound(compiled, run, compiled.function, compiled.packed_metadata, resident, tail)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from triton.runtime.errors import OutOfResources
 
-from ..errors import LaunchRejected
+from ..errors import HelionError, LaunchRejected
 
 MAX_GRID_X = 2**31 - 1
 MAX_GRID_YZ = 65535
@@ -42,4 +45,27 @@ def out_of_resources(name: str, error: OutOfResources) -> LaunchRejected:
         available=error.limit,
         shared_memory=error.required if error.name == "shared memory" else None,
         hints=("use smaller tiles", "use fewer stages (num_stages) or warps (num_warps)"),
+    )
+
+
+def refusal_reported(run: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """`run` with the driver's refusal of a cooperative grid as LaunchRejected; nothing was launched then."""
+
+    def launch(*args: Any, **options: Any) -> Any:
+        try:
+            return run(*args, **options)
+        except RuntimeError as error:
+            if "cooperative" not in str(error):
+                raise
+            raise refused(name, error) from error
+
+    return launch
+
+
+def refused(name: str, error: RuntimeError) -> HelionError:
+    """Residency was asked and found sufficient before; so the stream has less than its device."""
+    return HelionError(
+        f"the driver refused the cooperative grid of {name} ({error}), which would fit the device: the stream may belong to a "
+        "green context, or the process share the device. Leave more room with reserved_sms, or run the phases as separate "
+        "launches (cross_loop='off')"
     )
