@@ -48,6 +48,7 @@ from .report import GraphReport, save_region
 from .runtime.kernel_store import KernelStore
 from .runtime.measurer import Measurer
 from .runtime.region_op import DIRECT, NAMESPACE, RegionRunner, define
+from .runtime.remote import drop_scratch
 from .runtime.state import drop_state
 from .scheduling.device_model import device_model
 from .scheduling.tile_sizes import TileTarget
@@ -260,6 +261,7 @@ class Backend:
         """Forget loaded regions and the state of their kernels; called by ``torch.compiler.reset()``."""
         _RUNNER.forget()
         drop_state()
+        drop_scratch()
 
 
 helion = Backend()

@@ -21,6 +21,10 @@ class OnDevice(torch.Tensor):
     def get_device(self) -> int:
         return self.device_index
 
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]
+        return torch.device("cuda", self.device_index)
+
 
 def on_device(*sizes: int, index: int = 0, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     kind = type(f"OnDevice{index}", (OnDevice,), {"device_index": index})

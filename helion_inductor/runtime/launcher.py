@@ -277,40 +277,6 @@ class Launcher:
             raise TypeError(f"{self.name} has no parameter {', '.join(unknown)}; it has {', '.join(self._parameters)}")
 
 
-def default_launcher(
-    triton_kernel: Any,
-    grid: tuple[int, ...],
-    *args: Any,
-    num_warps: int,
-    num_stages: int,
-    ptx_options: str | None = None,
-    launch_cooperative_grid: bool = False,
-    _minimum_resident_programs: int = 0,
-    **kwargs: Any,
-) -> None:
-    """Launches `triton_kernel` over `grid`; `kwargs` are its constexpr parameters by name.
-
-    With `launch_cooperative_grid` the whole grid must be resident at once; `_minimum_resident_programs` asks for that
-    many in any case. LaunchRejected is raised before anything is launched where the device cannot hold them. Other
-    errors are those of `Launcher`.
-    """
-    launcher = _launcher(triton_kernel, num_warps, num_stages, ptx_options, launch_cooperative_grid)
-    launcher.launch(grid, args, kwargs, minimum_resident_programs=_minimum_resident_programs)
-
-
-@functools.lru_cache(maxsize=4096)
-def _launcher(
-    jit_fn: Any, num_warps: int, num_stages: int, ptx_options: str | None, launch_cooperative_grid: bool
-) -> Launcher:
-    return Launcher(
-        jit_fn,
-        num_warps=num_warps,
-        num_stages=num_stages,
-        ptx_options=ptx_options,
-        launch_cooperative_grid=launch_cooperative_grid,
-    )
-
-
 def _with_states(run: Any, states: Sequence[State], index: int, tail: tuple[Any, ...]) -> Any:
     """`run` with the addresses of the current stream's states, and `tail`, behind the arguments it is given."""
     if len(states) == 1:

@@ -20,7 +20,8 @@ from triton.runtime.errors import OutOfResources
 from helion_inductor.errors import HelionError, LaunchRejected
 from helion_inductor.runtime import capture
 from helion_inductor.runtime import launcher as launcher_module
-from helion_inductor.runtime.launcher import Launcher, default_launcher
+from helion_inductor.runtime.default_launcher import default_launcher
+from helion_inductor.runtime.launcher import Launcher
 from helion_inductor.runtime.specialise import int_class, specialise
 from tests.fake_machine import Compiled, Machine, machine_of, on_device
 
@@ -184,7 +185,7 @@ def test_launches_go_to_the_device_of_the_tensors(machine: Machine) -> None:
 
 def test_tensors_of_several_devices_are_refused(machine: Machine) -> None:
     with pytest.raises(
-        HelionError, match="_plain got tensors on different devices: argument 0 on cpu, argument 2 on cpu"
+        HelionError, match="_plain got tensors on different devices: argument 0 on cuda:0, argument 2 on cuda:1"
     ):
         Launcher(machine.kernel)((1,), on_device(8), 3, on_device(8, index=1), WIDE=True)
 
