@@ -42,6 +42,7 @@ from ..ir.tile_ir import (
 )
 from .hints import evaluate_size
 from .known import where_loaded
+from .tile_sizes import is_product
 
 MAX_BODY = 240
 MULTI_USE_COST = 24
@@ -198,20 +199,22 @@ def _worth(source: Producer, uses: int, stays: bool) -> bool:
     return uses == 1 or (work <= MULTI_USE_COST and loads * uses <= loads + 1 + uses)
 
 
-def _better_once(source: Producer, reader: LoopNest, load: Load, nests: list[LoopNest], writes: Mapping[str, list[int]],
+def _better_once(source: Producer, reader: LoopNest, load: Load, uses: int, nests: list[LoopNest], writes: Mapping[str, list[int]],
                  program: TileProgram) -> bool:  # fmt: skip
-    """Whether a value that ``reader``, a product say, needs for many columns alike is computed before it rather than in each of
-    its programs: because it is dear, or because it can be had at the end of the reduction that it is made of."""
+    """Whether a value is computed once rather than by all that read it: because it can be had at the end of the product of matrices
+    that it is made of, or because it is dear and ``reader`` needs it for many columns alike."""
+    here = [s.buffer for s in source.nest.body if isinstance(s, Load) and s.index == source.store.index]
+    ends_product = any(is_product(nests[p]) for b in here for p in writes.get(b, ()))
+    if ends_product and uses > 1:
+        return True
     if not reader.reduce or values_in(load.index):
         return False
     mentioned = {s.name for s in load.index.free_symbols}
     columns = evaluate_size(product(a.extent for a in reader.parallel if a.name not in mentioned), program.hints())
     if columns < MANY_COLUMNS:
         return False
-    if any(isinstance(s, Map) and (s.op in _DEAR or any(word in s.op for word in _SERIES)) for s in source.nest.body):
-        return True
-    here = [s.buffer for s in source.nest.body if isinstance(s, Load) and s.index == source.store.index]
-    return any(nests[p].reduce for b in here for p in writes.get(b, ()))
+    dear = any(isinstance(s, Map) and (s.op in _DEAR or any(word in s.op for word in _SERIES)) for s in source.nest.body)
+    return dear or ends_product
 
 
 def inline_producers(program: TileProgram) -> TileProgram:
@@ -234,8 +237,9 @@ def inline_producers(program: TileProgram) -> TileProgram:
                 source = None if load.buffer in refused else _source(load.buffer, position, nests, writes, buffers)
                 stays = buffers[load.buffer].kind == "out"
                 fits = source is not None and len(nest.body) + len(source.nest.body) <= MAX_BODY
-                worth = source is not None and _worth(source, uses.get(load.buffer, 1), stays)
-                if source is None or not fits or not worth or _better_once(source, nest, load, nests, writes, program):
+                use = uses.get(load.buffer, 1)
+                worth = source is not None and _worth(source, use, stays)
+                if source is None or not fits or not worth or _better_once(source, nest, load, use, nests, writes, program):
                     refused.add(load.buffer)
                     continue
                 nest = inline_load(nest, load, source, buffers[load.buffer], lower)
