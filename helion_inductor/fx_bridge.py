@@ -144,7 +144,7 @@ def in_place_candidates(graph: fx.Graph, region: RegionNodes) -> dict[fx.Node, f
             continue
         if source not in region.outputs or source in result or target in result.values() or len(node.args) > 2:
             continue
-        if any(_alias_root(r) is target for r in roots) or not _read_only_inside(target, node, members):
+        if any(alias_root(r) is target for r in roots) or not _read_only_inside(target, node, members):
             continue
         result[source] = target
     return result
@@ -166,7 +166,7 @@ def _read_only_inside(target: fx.Node, copy: fx.Node, members: set[fx.Node]) -> 
     return True
 
 
-def _alias_root(node: fx.Node) -> fx.Node:
+def alias_root(node: fx.Node) -> fx.Node:
     """The node whose storage ``node`` may share, through any op whose schema says that it returns an alias."""
     while node.op == "call_function" and node.args and isinstance(node.args[0], fx.Node):
         target = node.target
