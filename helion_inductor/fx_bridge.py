@@ -14,7 +14,7 @@ from torch import fx
 from .fx_sizes import SizeNodes
 from .lowering.components import structure_of
 from .lowering.families import VIEWS
-from .lowering.partition import RegionNodes, is_view, tensors_of
+from .lowering.partition import RegionNodes, draws, is_view, tensors_of
 
 aten = torch.ops.aten
 CPU = torch.device("cpu")
@@ -253,7 +253,10 @@ def _empty_like(graph: fx.Graph, node: fx.Node, nodes: SizeNodes) -> fx.Node:
 
 
 def sort_graph(graph: fx.Graph) -> None:
-    """Stable topological order: a node moves down only when one of its inputs stands below it."""
+    """Stable topological order: a node moves down only when one of its inputs stands below it. Calls that draw random numbers keep
+    their order, for which each waits for the one before."""
+    drawing = [n for n in graph.nodes if draws(n)]
+    before = dict(zip(drawing[1:], drawing, strict=False))
     placed: set[fx.Node] = set()
     waiting: dict[fx.Node, list[fx.Node]] = {}
     last: fx.Node | None = None
@@ -263,7 +266,8 @@ def sort_graph(graph: fx.Graph) -> None:
         stack = [node]
         while stack:
             n = stack.pop()
-            blocker = next((s for s in n.all_input_nodes if s not in placed), None)
+            awaited = [*n.all_input_nodes, before[n]] if n in before else n.all_input_nodes
+            blocker = next((s for s in awaited if s not in placed), None)
             if blocker is not None:
                 waiting.setdefault(blocker, []).append(n)
                 continue

@@ -82,7 +82,7 @@ def reduce(w: Writer) -> None:
         rounding += [f"{{0}}.sum({d}, keepdim={keep})", "{0}.sum()", f"{{0}}.cumsum({d})", f"{{0}}.prod({d})", f"{{0}}.cumprod({d})"]
     if v.floating:
         rounding += [f"torch.softmax({{0}}, {d})", f"{{0}}.mean({d}, keepdim={keep})", f"torch.logsumexp({{0}}, {d})",
-                     f"{{0}}.var({d}, correction=0)", f"{F}.layer_norm({{0}}, {{0}}.shape[-1:])", f"torch.var_mean({{0}}, {d})",
+                     f"{{0}}.var({d}, correction=0)", f"{F}.layer_norm({{0}}, {{0}}.shape[-1:])", f"torch.var_mean({{0}}.nan_to_num(0, 1, -1), {d})",
                      f"{{0}}.norm(dim={d})", f"torch.log_softmax({{0}}, {d})", "{0}.std()", f"{{0}}.logcumsumexp({d})",
                      f"{F}.rms_norm({{0}}, {{0}}.shape[-1:])", f"{{0}}.nansum({d})", f"{F}.normalize({{0}}, dim={d})"]  # fmt: skip
     text = one(w, ops + rounding)
