@@ -114,7 +114,7 @@ def test_two_models_share_a_module(device: str) -> None:
             torch.testing.assert_close(run(x), model(x))
         with torch.no_grad():
             shared.weight.mul_(1.5)
-    for model, run in runs:
+    for _, run in runs:
         run(x).sum().backward()
     ours = shared.weight.grad.clone()
     shared.weight.grad = None

@@ -84,4 +84,4 @@ def test_distributions(device: str) -> None:
     for values, mean, variance in zip(drawn, (0.5, 0.0, 0.3, 4.5), (1 / 12, 1.0, 0.21, 8.25)):
         assert abs(values.mean().item() - mean) < 3.5 * (variance / n) ** 0.5
         assert abs(values.var().item() / variance - 1) < 0.05
-    assert 0 <= drawn[0].min() and drawn[0].max() < 1
+    assert drawn[0].min() >= 0 and drawn[0].max() < 1

@@ -94,7 +94,7 @@ def draws(node: fx.Node) -> bool:
         return False
     names = [a.name for a in target._schema.arguments]
     given = dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
-    return "dropout_p" not in names or given.get("dropout_p", 0.0) != 0.0
+    return "dropout_p" not in names or bool(given.get("dropout_p", 0.0) != 0.0)
 
 
 def unsupported(node: fx.Node, options: Options) -> Unsupported | None:
