@@ -37,6 +37,7 @@ from .scheduling.in_place import InPlaceDecision, grant_in_place
 from .scheduling.inline import inline_producers
 from .scheduling.persistent import Decision, Settings, build_schedules
 from .scheduling.pid_map import TileOrder
+from .scheduling.prologue import repeat_rows
 from .scheduling.split_choice import SplitDecision, split_reductions
 from .scheduling.tile_sizes import TileTarget, memory_order, reach
 
@@ -211,7 +212,9 @@ def _split(program: TileProgram, options: Options, target: TileTarget,
 
 def _fuse(pieces: Pieces, decisions: list[FusionDecision], program: TileProgram) -> TileProgram:
     """Fuse one program of the pieces; of equal pieces the first gives its names to the decisions."""
-    result, tried = fuse_vertical(program)
+    fused, tried = fuse_vertical(program)
+    result, repeated = repeat_rows(fused)
+    tried = (*tried, *repeated)
     name = pieces.first(program).nest
     decisions += [replace(d, first=name(d.first), second=name(d.second)) for d in tried]
     return result

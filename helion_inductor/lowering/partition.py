@@ -23,14 +23,17 @@ from torch import fx
 from ..errors import Unsupported
 from ..options import Options
 from .equal_values import equal_results
-from .families import LEFT_TO_INDUCTOR, VIEWS, family, overload_name
-from .foreach import written_out
+from .families import LEFT_TO_INDUCTOR, PRODUCTS, VIEWS, family, overload_name
 from .inductor_loops import has_loop_lowering
+from .products import refusal
+from .write_out import rule_of
 
 _HINTS = {
     "recomputed": "regions='all' stores it",
     "not-opted-in": "set ops={...: True}",
-    "family": "matmul, attention and convolution are left to Inductor in this version",
+    "family": "convolutions and collectives are left to Inductor",
+    "product-rows": "ops={'matmul': True} takes it anyway",
+    "attention-rows": "ops={'attention': True} takes it anyway",
 }
 
 
@@ -114,8 +117,10 @@ def unsupported(node: fx.Node, options: Options) -> Unsupported | None:
         return Unsupported("no-lowering", "the seeds of a graph are drawn once, by the graph")
     if target._schema.is_mutable:
         return Unsupported("mutation", f"{overload_name(target)} writes to an argument")
-    if not has_loop_lowering(target) and written_out(target) is None:
+    if not has_loop_lowering(target) and rule_of(target) is None:
         return Unsupported("no-lowering", f"{overload_name(target)} has no loop lowering")
+    if kind in PRODUCTS and (why := refusal(node, opted_in=chosen is True)) is not None:
+        return why
     return _bad_values(node)
 
 
