@@ -214,9 +214,7 @@ RULES: dict[str, Rule] = {
     "loop_order": Rule("'auto', ['y', 'x'] or ['x', 'y']", _loop_order),
     "l2_grouping": Rule("an integer from 1 to 2147483647", _integer(1, 2**31 - 1)),
     "xcd_remap": Rule("a bool", _boolean),
-    "cross_loop": Rule(
-        "'auto' or 'off'", _one_of("auto", "off", "barrier"), lambda value: value == "barrier", "'auto' or 'off'"
-    ),
+    "cross_loop": Rule("'auto', 'off' or 'barrier'", _one_of("auto", "off", "barrier")),
     "block_sizes": Rule(_BLOCKS, _optional(_mapping(_block_key, _block_value))),
     "split_reductions": Rule("'auto', 'off' or an integer from 2", _either(_one_of("auto", "off"), _integer(2))),
     "num_warps": Rule("a power of two from 1 to 32, or None", _optional(_integer(1, 32, power_of_two=True))),

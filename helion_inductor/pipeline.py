@@ -162,7 +162,7 @@ def _key(source: RegionSource) -> str:
 def _settings(options: Options) -> Settings:
     order = TileOrder(() if options.loop_order == "auto" else options.loop_order, options.l2_grouping)
     return Settings(options.pid_type, options.num_sm_multiplier, options.num_warps, options.num_stages, options.block_sizes or {},
-                    options.reserved_sms, order, options.xcd_remap)  # fmt: skip
+                    options.reserved_sms, order, options.xcd_remap, options.cross_loop)  # fmt: skip
 
 
 class _Lines(tuple[Any, ...]):

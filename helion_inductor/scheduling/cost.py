@@ -91,10 +91,9 @@ def kernel_us(schedule: KernelSchedule, program: TileProgram, device: DeviceMode
     grid = None
     if schedule.pid_type != "flat":
         grid = schedule.sm_multiplier * max(1, device.info.sm_count - schedule.reserved_sms)
-    phases = [
-        sum((side(task_work(t, program, schedule.num_warps, device)) for t in phase.tasks), Side()).us(device, grid)
-        for phase in schedule.phases
-    ]
+    sides = [sum((side(task_work(t, program, schedule.num_warps, device)) for t in phase.tasks), Side()) for phase in schedule.phases]
+    registers = max(s.registers for s in sides)
+    phases = [replace(s, registers=registers).us(device, grid) for s in sides]
     return device.launch_us + sum(phases) + device.barrier_us * (len(phases) - 1)
 
 

@@ -1,0 +1,98 @@
+"""Kernels of dependent loops become phases of one cooperative kernel, with a barrier of all its programs between two.
+
+A kernel that follows another waits until the last program of that has ended, is launched, and fills the device anew; a phase waits
+at a barrier. In return all phases of a kernel run with the registers of the hungriest and on as many programs as are resident at
+once, which loops that fill the device pay for. Kernels are taken in their order; each becomes a further phase of the one before
+where that is predicted to be faster.
+
+Where the loops of a stretch come again, as in the layers of a model, a new kernel begins: stretches of one form then are one
+kernel, compiled once and launched for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ..ir.canonical import canonical_text
+from ..ir.schedule_ir import KernelSchedule, Phase
+from ..ir.tile_ir import TileProgram
+from .cost import kernel_us
+from .device_model import DeviceModel
+
+MOST_PHASES = 24  # of one kernel: the compiler takes its time for each
+WARPS = 4  # programs of this size, several on a multiprocessor, hide one another's waiting
+MOST_POINTERS = 400
+
+
+@dataclass(frozen=True)
+class PhaseDecision:
+    """The first nest of a kernel, the kernel it was to be a phase of, whether it is, and why (not)."""
+
+    nest: str
+    kernel: str
+    joined: bool
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.nest} as a phase of {self.kernel}: {'yes' if self.joined else 'no'}: {self.reason}"
+
+
+def join_phases(levels: Sequence[Sequence[KernelSchedule]], program: TileProgram, device: DeviceModel, *, always: bool,
+                num_warps: int | None) -> tuple[tuple[KernelSchedule, ...], tuple[PhaseDecision, ...]]:  # fmt: skip
+    """``levels`` of kernels, those of one level independent of one another, as fewer kernels; numbered anew.
+
+    ``always``: whatever is predicted; then the kernels of one level are one phase too. ``num_warps``: of kernels with several
+    phases; ``WARPS`` where None.
+    """
+    line = _Line(program, device, always, num_warps or WARPS)
+    for kernels in levels:
+        line.add(kernels)
+    return tuple(replace(k, name=f"k{number}") for number, k in enumerate(line.done)), tuple(line.decisions)
+
+
+class _Line:
+    """The kernels so far, of which the last may take further phases."""
+
+    def __init__(self, program: TileProgram, device: DeviceModel, always: bool, num_warps: int) -> None:
+        self.program, self.device, self.always, self.num_warps = program, device, always, num_warps
+        self.nests = {n.name: n for n in program.nests}
+        self.done: list[KernelSchedule] = []
+        self.decisions: list[PhaseDecision] = []
+        self.forms: set[str] = set()
+
+    def add(self, kernels: Sequence[KernelSchedule]) -> None:
+        if self.always and len(kernels) > 1:
+            kernels = [replace(kernels[0], phases=(Phase(tuple(t for k in kernels for t in k.tasks())),))]
+        forms = {canonical_text(k, self.program) for k in kernels}
+        if not self.done or len(kernels) != 1 or not self._joins(kernels[0], forms):
+            self.done += kernels
+            self.forms = set()
+        self.forms |= forms
+
+    def _joins(self, kernel: KernelSchedule, forms: set[str]) -> bool:
+        last = self.done[-1]
+        together = self._with(last, kernel)
+        apart_us = kernel_us(last, self.program, self.device) + kernel_us(kernel, self.program, self.device)
+        joined_us = kernel_us(together, self.program, self.device)
+        reason = f"predicted {joined_us:.1f} us against {apart_us:.1f} us"
+        fits = True
+        if forms & self.forms:
+            fits, reason = False, "a stretch begins again that the kernel has had"
+        elif len(last.phases) >= MOST_PHASES:
+            fits, reason = False, f"it has {MOST_PHASES} phases"
+        elif len(self._buffers(together)) > MOST_POINTERS:
+            fits, reason = False, f"both touch more than {MOST_POINTERS} tensors"
+        joins = fits and (self.always or joined_us < apart_us)
+        self.decisions.append(PhaseDecision(kernel.tasks()[0].nest, f"k{len(self.done) - 1}", joins, reason))
+        if joins:
+            self.done[-1] = together
+        return joins
+
+    def _with(self, kernel: KernelSchedule, other: KernelSchedule) -> KernelSchedule:
+        kind = kernel.pid_type if kernel.pid_type != "flat" else "persistent_interleaved"
+        return replace(kernel, pid_type=kind, num_warps=self.num_warps, phases=(*kernel.phases, *other.phases))
+
+    def _buffers(self, kernel: KernelSchedule) -> set[str]:
+        nests = [self.nests[n] for t in kernel.tasks() for n in t.nests()]
+        return {b for n in nests for b in (*n.reads(), *n.writes())}
