@@ -24,10 +24,11 @@ from torch._inductor import ir as inductor_ir
 from torch._inductor.codegen.common import BackendFeature
 from torch._inductor.exc import LoweringException
 from torch._inductor.graph import GraphLowering
-from torch._inductor.lowering import fallbacks, lowerings
-from torch._inductor.virtualized import V
+from torch._inductor.lowering import fallbacks, lowerings, make_pointwise
+from torch._inductor.virtualized import V, ops
 
 from ..errors import Unsupported
+from .corrections import CORRECTED
 
 _LOOP_CONFIG = {
     "split_reductions": False,
@@ -160,6 +161,8 @@ class _EveryNodeRealised(GraphLowering):
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
         if target is _aten.cat.default and len(args[0]) > MANY and not kwargs and _all_sizes_known(args[0]):
             return self._joined(*args)
+        if target in CORRECTED:
+            return CORRECTED[target](self._lower, _pointwise, target, *args, **kwargs)
         return super().call_function(target, args, kwargs)
 
     def _joined(self, tensors: Sequence[Any], dim: int = 0) -> Any:
@@ -179,8 +182,17 @@ class _EveryNodeRealised(GraphLowering):
             first = end
         return result
 
+    def _lower(self, target: Any, *args: Any, **kwargs: Any) -> Any:
+        """The loops that Inductor has for another operator."""
+        return super().call_function(target, args, kwargs)
+
     def create_deferred_runtime_asserts(self, n: Any, new_unbacked_defs: Any) -> None:
         """The graph around the region already asserts these."""
+
+
+def _pointwise(opcode: str, *operands: Any) -> Any:
+    """A loop that applies one opcode to tensors of one shape and numbers."""
+    return make_pointwise(lambda *values: getattr(ops, opcode)(*values))(*operands)
 
 
 @contextlib.contextmanager

@@ -5,6 +5,8 @@ node's level is the largest of: the levels of its supported inputs, and, for eac
 any region that input waits for.  A path that leaves a region through an unsupported node can then only come back at a higher
 level.  Independent work of the whole graph lands in as few regions as the unsupported nodes allow, in one linear walk.
 
+Calls outside of regions that draw from a generator keep their order: each waits for the one before, as for an input.
+
 Views belong to no region: a region clones the view chains it reads through, and a view of a region's result stays outside,
 where Inductor makes it free.
 """
@@ -87,6 +89,17 @@ def is_view(node: fx.Node) -> bool:
     return node.target in VIEWS
 
 
+def draws(node: fx.Node) -> bool:
+    """Whether a call takes numbers from a device's generator, so that it matters which call comes first; attention without
+    dropout does not."""
+    target = node.target
+    if not isinstance(target, torch._ops.OpOverload) or torch.Tag.nondeterministic_seeded not in target.tags:
+        return False
+    names = [a.name for a in target._schema.arguments]
+    given = dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
+    return "dropout_p" not in names or bool(given.get("dropout_p", 0.0) != 0.0)
+
+
 def unsupported(node: fx.Node, options: Options) -> Unsupported | None:
     """Why a call cannot be part of a region; None when it can."""
     target = node.target
@@ -154,6 +167,7 @@ def partition(graph: fx.Graph, options: Options, refused: Mapping[str, Unsupport
     wanted = set(devices)
     made = made_nodes(graph, options, refused)
     known: dict[fx.Node, Unsupported | None] = {}
+    drawn = 0  # the level that the latest draw outside of regions waited for
     for node in graph.nodes:
         sources = node.all_input_nodes
         if node.op != "call_function":
@@ -171,6 +185,8 @@ def partition(graph: fx.Graph, options: Options, refused: Mapping[str, Unsupport
             continue
         reason = _reason(node, options, refused, wanted, known)
         if reason is not None:
+            if draws(node):
+                waits = drawn = max(waits, drawn)
             ready[node] = waits
             if node.target is not operator.getitem:
                 refusals.append(Refusal(reason.code, node.name, reason.detail, _HINTS.get(reason.code, "")))

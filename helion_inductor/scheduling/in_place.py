@@ -2,10 +2,10 @@
 
 An output ``y`` that ends in ``copy_(x, y)`` can live in ``x``'s storage when no nest still needs the old ``x`` after ``y``'s
 element has been stored: every load of ``x`` is in an earlier nest, or in the storing nest at the very element it stores, in no
-later pass over it. Where a later nest reads ``x``, the storing nest is moved behind it if nothing stands in the way: another
-kernel at worst, where the copy would be one for each such output. An output that starts as a copy of the input and is then
-overwritten in part, as a key-value cache, is updated where it lies: the copy goes. What fails the test keeps its own storage,
-and the copy stays with the graph.
+later pass over it; there the store moves behind the loads. Where a later nest reads ``x``, the storing nest is moved behind it
+if nothing stands in the way: another kernel at worst, where the copy would be one for each such output. An output that starts as a
+copy of the input and is then overwritten in part, as a key-value cache, is updated where it lies: the copy goes. What fails the
+test keeps its own storage, and the copy stays with the graph.
 """
 
 from __future__ import annotations
@@ -80,6 +80,8 @@ class _Order:
             return reason
         if last > self._place[writers[0].name]:
             self._move(writers[0], last)
+        at = self._place[writers[0].name]
+        self._nests[at] = _store_last(self._nests[at], output, target)
         self._alias(output, target)
         return None
 
@@ -114,6 +116,16 @@ class _Order:
         self._nests.insert(last, self._nests.pop(first))
         for k in range(first, last + 1):
             self._place[self._nests[k].name] = k
+
+
+def _store_last(nest: LoopNest, output: str, target: str) -> LoopNest:
+    """The nest with its store of ``output`` behind every load of ``target``: statements run in their order, and a program that
+    has stored an element would load the new value."""
+    (store,) = (s for s in nest.body if isinstance(s, Store) and s.buffer == output)
+    rest = [s for s in nest.body if s is not store]
+    loads = [k for k, s in enumerate(rest) if isinstance(s, Load) and s.buffer == target]
+    place = max(nest.body.index(store), loads[-1] + 1 if loads else 0)
+    return replace(nest, body=(*rest[:place], store, *rest[place:]))
 
 
 def _is_copy(nest: LoopNest, output: str, target: str) -> bool:
