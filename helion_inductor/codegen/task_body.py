@@ -160,7 +160,8 @@ class TaskBody:
             for line in initial(s, self.types_of(s.arg), self._folded_shape(s)):
                 self.write(line)
         extent = triton_text(self.blocks.extent(dim), self.ranges)
-        self.write(f"for {dim.name}_start in tl.range(0, {extent}, {dim.block}):")
+        stages = f", num_stages={self.task.stages}" if self.task.stages > 1 else ""
+        self.write(f"for {dim.name}_start in tl.range(0, {extent}, {dim.block}{stages}):")
         self.depth += 1
         if self.task.wide is not False:
             wide = f"tl.cast({dim.name}_start, tl.int64)"

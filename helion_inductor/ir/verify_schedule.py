@@ -18,6 +18,7 @@ from .verify_nest import rule_name
 
 Place = tuple[int, int] | None
 Found = Iterator[tuple[Place, str]]
+MAX_STAGES = 8
 DIM_KINDS = ("parallel", "persistent", "looped")
 
 
@@ -151,6 +152,13 @@ def once_is_narrow(kernel: KernelSchedule, program: TileProgram) -> Found:
             yield place, f"@{task.nest} computes some of it once, in a {kernel.pid_type} kernel with {task.wide} wide offsets"
 
 
+def task_stages(kernel: KernelSchedule, program: TileProgram) -> Found:
+    """A task has from 1 to 8 stages."""
+    for place, task in _tasks(kernel):
+        if not 1 <= task.stages <= MAX_STAGES:
+            yield place, f"{task.stages} stages: a task has from 1 to {MAX_STAGES}"
+
+
 def known_select(kernel: KernelSchedule, program: TileProgram) -> Found:
     """A family selects its members in a way that has a meaning."""
     for place, task in _tasks(kernel):
@@ -273,6 +281,6 @@ def dependence_order(kernel: KernelSchedule, program: TileProgram) -> Found:
 
 KERNEL_RULES: tuple[Callable[[KernelSchedule, TileProgram], Found], ...] = (
     known_pid_type, known_select, launch_settings, phase_not_empty, known_nest, nest_once, family_form, dim_names, dims_cover_axes,
-    pid_map_order, pid_map_group, task_weight, once_is_narrow, block_power_of_two, persistent_holds_all, scan_not_looped, phase_independent,
-    dependence_order,
+    pid_map_order, pid_map_group, task_weight, once_is_narrow, task_stages, block_power_of_two, persistent_holds_all, scan_not_looped,
+    phase_independent, dependence_order,
 )  # fmt: skip

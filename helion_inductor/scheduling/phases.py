@@ -15,16 +15,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..ir.canonical import canonical_text
-from ..ir.schedule_ir import KernelSchedule, Phase
+from ..ir.schedule_ir import KernelSchedule, Phase, Task
 from ..ir.tile_ir import TileProgram
-from .cost import kernel_us
+from .cost import kernel_us, nest_bytes
 from .device_model import DeviceModel
 from .hints import evaluate_size
+from .tile_sizes import is_product, reduce_is_contiguous
 
 MOST_PHASES = 24  # of one kernel: the compiler takes its time for each
 WARPS = 4  # programs of this size, several on a multiprocessor, hide one another's waiting
 MOST_POINTERS = 400
 ONCE_TILES = 256
+STAGES = 3
+STREAMED_ROW = 512  # elements along which a matrix is walked; shorter runs are copied piece by piece, which takes longer
+STREAMED_BYTES = 2**22
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,7 @@ def join_phases(levels: Sequence[Sequence[KernelSchedule]], program: TileProgram
     line = _Line(program, device, always, num_warps or WARPS)
     for kernels in levels:
         line.add(kernels)
-    kernels = tuple(replace(k, name=f"k{number}", phases=line.once(k)) for number, k in enumerate(line.done))
+    kernels = tuple(replace(k, name=f"k{number}", phases=line.refined(k)) for number, k in enumerate(line.done))
     return kernels, tuple(line.decisions)
 
 
@@ -96,8 +100,9 @@ class _Line:
         kind = kernel.pid_type if kernel.pid_type != "flat" else "persistent_interleaved"
         return replace(kernel, pid_type=kind, num_warps=self.num_warps, phases=(*kernel.phases, *other.phases))
 
-    def once(self, kernel: KernelSchedule) -> tuple[Phase, ...]:
-        """The phases, where most programs have several tiles of a task, with what these have in common computed once."""
+    def refined(self, kernel: KernelSchedule) -> tuple[Phase, ...]:
+        """The phases, where most programs have several tiles of a task, with what these have in common computed once, and with
+        loads under way for the next ones."""
         if len(kernel.phases) == 1:
             return kernel.phases
         hints = self.program.hints()
@@ -105,8 +110,18 @@ class _Line:
         for phase in kernel.phases:
             tiles = [evaluate_size(t.all_tiles(self.nests), hints) for t in phase.tasks]
             many = [t.wide is False and n >= max(ONCE_TILES, sum(tiles) // 2) for t, n in zip(phase.tasks, tiles, strict=True)]
-            result.append(Phase(tuple(replace(t, once=m) for t, m in zip(phase.tasks, many, strict=True))))
+            result.append(Phase(tuple(replace(t, once=m, stages=self._stages(t)) for t, m in zip(phase.tasks, many, strict=True))))
         return tuple(result)
+
+    def _stages(self, task: Task) -> int:
+        """Stages of a product that streams a matrix."""
+        nest = self.nests[task.nest]
+        dim = task.reduce_dim()
+        if dim is None or dim.block < STREAMED_ROW or not is_product(nest) or not reduce_is_contiguous(nest):
+            return 1
+        if sum(nest_bytes(self.nests[n], self.program) for n in task.nests()) < STREAMED_BYTES:
+            return 1
+        return STAGES
 
     def _buffers(self, kernel: KernelSchedule) -> set[str]:
         nests = [self.nests[n] for t in kernel.tasks() for n in t.nests()]
