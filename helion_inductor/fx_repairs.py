@@ -98,8 +98,8 @@ def _write_out(graph: fx.Graph, node: fx.Node) -> None:
 
 
 def _follow_readers(graph: fx.Graph, node: fx.Node) -> None:
-    value = node.meta.get("val")
-    if not isinstance(value, torch.Tensor) or value.dim() or value.device.type != "cpu":
+    value, mode = node.meta.get("val"), fake_mode_of(graph)
+    if not isinstance(value, torch.Tensor) or value.dim() or value.device.type != "cpu" or mode is None:
         return
     made: dict[torch.device, fx.Node] = {}
     for reader in list(node.users):
@@ -108,8 +108,8 @@ def _follow_readers(graph: fx.Graph, node: fx.Node) -> None:
         if not elementwise or len(devices) != 1 or (device := devices.pop()).type == "cpu":
             continue
         if device not in made:
-            with graph.inserting_before(node), value.fake_mode:
-                made[device] = graph.call_function(node.target, node.args, {**node.kwargs, "device": device})
+            with graph.inserting_before(node), mode:
+                made[device] = graph.call_function(aten.full.default, node.args, {**node.kwargs, "device": device})
                 made[device].meta["val"] = torch.empty((), dtype=value.dtype, device=device)
         reader.replace_input_with(node, made[device])
     if not node.users:

@@ -92,7 +92,8 @@ def is_view(node: fx.Node) -> bool:
 def draws(node: fx.Node) -> bool:
     """Whether a call takes numbers from a device's generator, so that it matters which call comes first; attention without
     dropout does not, and what calls another operator does if that one does."""
-    target, args = node.target, node.args
+    target: object = node.target
+    args = node.args
     if isinstance(target, torch._ops.HigherOrderOperator):
         called = next((k for k, a in enumerate(args) if isinstance(a, torch._ops.OpOverload)), None)
         if called is None:
