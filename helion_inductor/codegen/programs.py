@@ -26,10 +26,11 @@ _PROGRAMS = "tl.num_programs(0)"
 
 @dataclass(frozen=True)
 class Call:
-    """The function ``name`` of a task, and its ``arguments`` after the virtual pid."""
+    """The function ``name`` of a task, and its ``arguments`` after the virtual pid; lines to run ``before`` the first tile."""
 
     name: str
     arguments: tuple[str, ...]
+    before: tuple[str, ...] = ()
 
 
 def step_lines(steps: Steps, ranges: Ranges, names: Mapping[str, str] | None = None) -> list[str]:
@@ -105,8 +106,8 @@ class PhaseText:
     def lines(self) -> list[str]:
         """Lines of the kernel's body."""
         leaves = [[f"{call.name}({', '.join([self._pid(k), *call.arguments])})"] for k, call in enumerate(self.calls)]
-        loop = self._loop()
-        lines = [*(self._boundaries() if self.bounded else ()), *self._program(), *loop]
+        before = [line for call in self.calls for line in call.before]
+        lines = [*(self._boundaries() if self.bounded else ()), *before, *self._program(), *self._loop()]
         lines = [INDENT + line for line in lines]
         return lines + choose(leaves, self.ends, "pid_shared", 1 if self.schedule.pid_type == "flat" else 2)
 

@@ -8,7 +8,7 @@ varies over the axis and is needed by that pass's reductions and stores.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -47,13 +47,16 @@ from .reductions import accumulate, final, initial, scan_text
 @dataclass
 class TaskBody:
     """Collects the lines of one task; ``buffers`` by name, ``lower`` the least value of each size symbol, ``multiples`` integers
-    that are known to divide one."""
+    that are known to divide one. Only the statements at ``positions`` of the body are written, if that is not None; values that are
+    ``given`` to the function are known by name, with whether each is a block."""
 
     nest: LoopNest
     task: Task
     buffers: dict[str, Buffer]
     lower: dict[str, int]
     multiples: dict[str, int] = field(default_factory=dict)
+    positions: frozenset[int] | None = None
+    given: Mapping[int, bool] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
     depth: int = 1
 
@@ -62,22 +65,25 @@ class TaskBody:
         self.flow: Flow = flow(self.nest)
         self.ranges = Ranges(self.nest.extents(), self.lower)
         self.dims = {v: self.blocks.dims_of(a) for v, a in self.flow.axes.items()}
-        self.block_values: set[int] = set()
-        self.types: dict[int, torch.dtype] = {}
-        self.done: set[int] = set()
+        self.body = [s for k, s in enumerate(self.nest.body) if self.positions is None or k in self.positions]
+        self.block_values = {v for v, block in self.given.items() if block}
+        self.types: dict[int, torch.dtype] = {v: self.types_of(v) for v in self.given}
+        self.done = set(self.given)
         self.used_names = frozenset().union(*(names_in(e) for s in self.nest.body for e in indices(s)))
 
     def write(self, line: str) -> None:
         self.lines.append(INDENT * self.depth + line)
 
     # ---- structure
-    def run(self) -> list[str]:
+    def run(self, *, tile: bool = True) -> list[str]:
+        """The lines; without a ``tile`` nothing has parallel coordinates."""
         reduce_dim = self.task.reduce_dim()
-        self._parallel_coordinates()
+        if tile:
+            self._parallel_coordinates()
         if reduce_dim is None or reduce_dim.kind == "persistent":
             if reduce_dim is not None:
                 self._coordinates(reduce_dim, "0")
-            for stmt in self.nest.body:
+            for stmt in self.body:
                 self.statement(stmt)
         else:
             self._looped(reduce_dim)
@@ -132,7 +138,7 @@ class TaskBody:
         return bool(self.flow.axes[stmt.id] & set(dim.axes))
 
     def _invariants(self, depth: int, dim: TileDim) -> None:
-        for stmt in self.nest.body:
+        for stmt in self.body:
             if isinstance(stmt, Reduce) or self._varies(stmt, dim) or self._depth(stmt) != depth:
                 continue
             if all(v in self.done for v in operands(stmt)):
@@ -143,7 +149,7 @@ class TaskBody:
 
     def _pass_targets(self, depth: int, dim: TileDim) -> list[Stmt]:
         return [
-            s for s in self.nest.body
+            s for s in self.body
             if (isinstance(s, Reduce) and self.flow.depth[s.id] == depth + 1)
             or (isinstance(s, (Store, Atomic, Check)) and self._varies(s, dim) and self._depth(s) == depth)
         ]  # fmt: skip
@@ -180,7 +186,7 @@ class TaskBody:
         wanted = {id(t) for t in targets}
         values: set[int] = set()
         picked: list[Stmt] = []
-        for stmt in reversed(self.nest.body):
+        for stmt in reversed(self.body):
             is_target = id(stmt) in wanted
             is_value = not isinstance(stmt, (Store, Atomic, Check, Reduce)) and stmt.id in values and stmt.id not in self.done
             if is_target or is_value:

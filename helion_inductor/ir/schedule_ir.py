@@ -7,7 +7,7 @@ Grammar (text form; ``printer`` writes it, ``parser`` reads it back to an equal 
                  NEWLINE {phase}
     phase    ::= "  phase " INT NEWLINE {task}              numbered from 0
     task     ::= "    task nest @" NAME {" @" NAME} " pid_map " pidmap " tile(" dim {", " dim} ")" ["  select=table"]
-                 ["  weight=" INT] [width] NEWLINE
+                 ["  weight=" INT] [width] ["  once"] NEWLINE
     pidmap   ::= "row_major(" dimnames ")" | "grouped_l2(" dimnames ", group=" INT ")"
     width    ::= "  wide" | "  narrow"
     dim      ::= NAME "[" axisnames "]=" INT (" parallel" | " persistent" | " looped")
@@ -24,7 +24,8 @@ a member's buffers and integers are selected among the kernel's arguments, or co
 Tasks of one phase share one virtual-pid space (task after task) and are independent; phases run one after another,
 and virtual pids restart at 0 in each. ``persistent_blocked`` programs take equal shares of the weight of all tiles, of which
 each of a task weighs ``weight``. ``xcd_remap`` numbers programs anew on a device of several chiplets. ``wide`` tasks compute
-offsets in 64 bits, ``narrow`` ones in 32; with neither it is chosen at launch from the sizes.
+offsets in 64 bits, ``narrow`` ones in 32; with neither it is chosen at launch from the sizes. What all tiles of a ``once`` task
+compute alike, because it varies over no parallel axis, each program computes once, before its first tile.
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ class Task:
     """One nest on tiles, or a family of them: ``nest`` and further ``members``, told apart by ``select``.
 
     ``wide``: 64-bit offsets (None: decided at launch). ``weight``: what a tile costs, compared with those of other tasks.
+    ``once``: what all tiles compute alike is computed before them.
     """
 
     nest: str
@@ -70,6 +72,7 @@ class Task:
     members: tuple[str, ...] = ()
     select: str = "arguments"
     weight: int = 1
+    once: bool = False
 
     def nests(self) -> tuple[str, ...]:
         return (self.nest, *self.members)

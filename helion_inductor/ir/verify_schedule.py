@@ -144,6 +144,13 @@ def task_weight(kernel: KernelSchedule, program: TileProgram) -> Found:
             yield place, f"a tile weighs {task.weight}: it weighs from 1 to {MAX_WEIGHT}"
 
 
+def once_is_narrow(kernel: KernelSchedule, program: TileProgram) -> Found:
+    """What is computed once for many tiles has offsets of 32 bits, in a kernel whose programs may have several."""
+    for place, task in _tasks(kernel):
+        if task.once and (task.wide is not False or kernel.pid_type == "flat"):
+            yield place, f"@{task.nest} computes some of it once, in a {kernel.pid_type} kernel with {task.wide} wide offsets"
+
+
 def known_select(kernel: KernelSchedule, program: TileProgram) -> Found:
     """A family selects its members in a way that has a meaning."""
     for place, task in _tasks(kernel):
@@ -266,6 +273,6 @@ def dependence_order(kernel: KernelSchedule, program: TileProgram) -> Found:
 
 KERNEL_RULES: tuple[Callable[[KernelSchedule, TileProgram], Found], ...] = (
     known_pid_type, known_select, launch_settings, phase_not_empty, known_nest, nest_once, family_form, dim_names, dims_cover_axes,
-    pid_map_order, pid_map_group, task_weight, block_power_of_two, persistent_holds_all, scan_not_looped, phase_independent,
+    pid_map_order, pid_map_group, task_weight, once_is_narrow, block_power_of_two, persistent_holds_all, scan_not_looped, phase_independent,
     dependence_order,
 )  # fmt: skip

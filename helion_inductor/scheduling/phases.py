@@ -19,10 +19,12 @@ from ..ir.schedule_ir import KernelSchedule, Phase
 from ..ir.tile_ir import TileProgram
 from .cost import kernel_us
 from .device_model import DeviceModel
+from .hints import evaluate_size
 
 MOST_PHASES = 24  # of one kernel: the compiler takes its time for each
 WARPS = 4  # programs of this size, several on a multiprocessor, hide one another's waiting
 MOST_POINTERS = 400
+ONCE_TILES = 256
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,8 @@ def join_phases(levels: Sequence[Sequence[KernelSchedule]], program: TileProgram
     line = _Line(program, device, always, num_warps or WARPS)
     for kernels in levels:
         line.add(kernels)
-    return tuple(replace(k, name=f"k{number}") for number, k in enumerate(line.done)), tuple(line.decisions)
+    kernels = tuple(replace(k, name=f"k{number}", phases=line.once(k)) for number, k in enumerate(line.done))
+    return kernels, tuple(line.decisions)
 
 
 class _Line:
@@ -92,6 +95,18 @@ class _Line:
     def _with(self, kernel: KernelSchedule, other: KernelSchedule) -> KernelSchedule:
         kind = kernel.pid_type if kernel.pid_type != "flat" else "persistent_interleaved"
         return replace(kernel, pid_type=kind, num_warps=self.num_warps, phases=(*kernel.phases, *other.phases))
+
+    def once(self, kernel: KernelSchedule) -> tuple[Phase, ...]:
+        """The phases, where most programs have several tiles of a task, with what these have in common computed once."""
+        if len(kernel.phases) == 1:
+            return kernel.phases
+        hints = self.program.hints()
+        result = []
+        for phase in kernel.phases:
+            tiles = [evaluate_size(t.all_tiles(self.nests), hints) for t in phase.tasks]
+            many = [t.wide is False and n >= max(ONCE_TILES, sum(tiles) // 2) for t, n in zip(phase.tasks, tiles, strict=True)]
+            result.append(Phase(tuple(replace(t, once=m) for t, m in zip(phase.tasks, many, strict=True))))
+        return tuple(result)
 
     def _buffers(self, kernel: KernelSchedule) -> set[str]:
         nests = [self.nests[n] for t in kernel.tasks() for n in t.nests()]

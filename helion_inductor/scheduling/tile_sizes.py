@@ -102,9 +102,7 @@ def _product_blocks(nest: LoopNest, rows: int, length: int, target: TileTarget) 
     if not reduce_is_contiguous(nest):  # neighbours in memory are columns: a few of them, and long runs of rows
         x = min(64, max(8, spread))
         return min(x, next_power_of_two(rows)), min(next_power_of_two(length), 2 * target.budget() // x)
-    r = min(next_power_of_two(length), 2048)
-    if length > r and length % r:
-        r = 1024
+    r = next_power_of_two(length) if length <= 2048 else 1024
     return max(1, min(target.budget() // r, spread)), r
 
 
