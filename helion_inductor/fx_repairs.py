@@ -5,7 +5,8 @@ placeholder means the value that the input had on entry. A copy that reads an in
 overwrites it, which the order of the inputs alone does not give.
 
 A constant of no dimensions (``x[mask] = 2`` makes one) is a number by the time that Inductor calls an operator, and a region is
-given tensors: as ``full`` its value goes into the region.
+given tensors: as ``full`` its value goes into the region. Such a number made on the CPU may be combined with tensors of any
+device: whoever reads it has one made where its own tensors are.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from torch import fx
 
 from .errors import ProgramError
 from .fx_bridge import alias_root, fake_mode_of
+from .lowering.families import family
+from .lowering.partition import tensors_of
 
 aten = torch.ops.aten
 
@@ -24,6 +27,8 @@ def repair_graph(graph: fx.Graph) -> None:
     order_copies(graph)
     for node in graph.find_nodes(op="get_attr"):
         _write_out(graph, node)
+    for node in graph.find_nodes(op="call_function", target=aten.full.default):
+        _follow_readers(graph, node)
     for node in graph.find_nodes(op="call_function", target=aten._unsafe_index.Tensor):
         _check_source(node)
 
@@ -90,6 +95,25 @@ def _write_out(graph: fx.Graph, node: fx.Node) -> None:
         made.meta["val"] = torch.empty((), dtype=value.dtype, device=value.device)
     node.replace_all_uses_with(made)
     graph.erase_node(node)
+
+
+def _follow_readers(graph: fx.Graph, node: fx.Node) -> None:
+    value, mode = node.meta.get("val"), fake_mode_of(graph)
+    if not isinstance(value, torch.Tensor) or value.dim() or value.device.type != "cpu" or mode is None:
+        return
+    made: dict[torch.device, fx.Node] = {}
+    for reader in list(node.users):
+        devices = {t.device for t in tensors_of(reader)}
+        elementwise = torch.Tag.pointwise in getattr(reader.target, "tags", ()) or family(reader.target) == "scatter"
+        if not elementwise or len(devices) != 1 or (device := devices.pop()).type == "cpu":
+            continue
+        if device not in made:
+            with graph.inserting_before(node), mode:
+                made[device] = graph.call_function(aten.full.default, node.args, {**node.kwargs, "device": device})
+                made[device].meta["val"] = torch.empty((), dtype=value.dtype, device=device)
+        reader.replace_input_with(node, made[device])
+    if not node.users:
+        graph.erase_node(node)
 
 
 def _is_zero(n: object) -> bool:

@@ -21,6 +21,7 @@ from torch import fx
 
 from .codegen.expressions import obstacle
 from .codegen.triton_host import RegionSource, region_source
+from .ir.exact import drop_needless_roundings
 from .ir.rewrite import collapse_axes, cse, dce
 from .ir.schedule_ir import KernelSchedule
 from .ir.tile_ir import TileProgram
@@ -221,8 +222,10 @@ def _fuse(pieces: Pieces, decisions: list[FusionDecision], program: TileProgram)
 
 
 def collapse(program: TileProgram) -> TileProgram:
-    """Axes in memory order and as few as can be, without repeated or unused values, and without buffers that nothing touches."""
-    nests = tuple(dce(cse(collapse_axes(memory_order(n, program.hints()), program.lower()))) for n in program.nests)
+    """Axes in memory order and as few as can be, without repeated or unused values, roundings that change nothing, and buffers
+    that nothing touches."""
+    exact = (drop_needless_roundings(n, program.by_name()) for n in program.nests)
+    nests = tuple(dce(cse(collapse_axes(memory_order(n, program.hints()), program.lower()))) for n in exact)
     touched = {b for n in nests for b in (*n.reads(), *n.writes())}
     buffers = tuple(b for b in program.buffers if b.kind != "temp" or b.name in touched)
     return replace(program, nests=nests, buffers=buffers)

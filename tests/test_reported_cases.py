@@ -12,9 +12,8 @@ from tests.cases.reported_cases import CASES, Case, run_case
 # Cases whose fault is made outside the kernels, in Inductor's decompositions, lowerings or passes: id -> why.
 # Each must keep failing, so that a case that is cured leaves the table.
 UPSTREAM: dict[str, str] = {
-    "scan_0d_constant": "a pass of Inductor that runs before ours raises",
-    "layout_channel_shuffle_cl": "the traced graph already has other strides",
-    "i8_bmm_dtype": "matmul stays with Inductor, whose decomposition widens int8",
+    "scan_0d_constant": "Inductor's replacement for the cumsum of a constant indexes a shape of no dimensions; it runs before our pass",
+    "layout_channel_shuffle_cl": "AOTAutograd traces the reference of channel_shuffle, which is row-major, and promises its strides",
 }
 
 

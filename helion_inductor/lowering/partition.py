@@ -91,12 +91,18 @@ def is_view(node: fx.Node) -> bool:
 
 def draws(node: fx.Node) -> bool:
     """Whether a call takes numbers from a device's generator, so that it matters which call comes first; attention without
-    dropout does not."""
-    target = node.target
+    dropout does not, and what calls another operator does if that one does."""
+    target: object = node.target
+    args = node.args
+    if isinstance(target, torch._ops.HigherOrderOperator):
+        called = next((k for k, a in enumerate(args) if isinstance(a, torch._ops.OpOverload)), None)
+        if called is None:
+            return False
+        target, args = args[called], args[called + 1 :]
     if not isinstance(target, torch._ops.OpOverload) or torch.Tag.nondeterministic_seeded not in target.tags:
         return False
     names = [a.name for a in target._schema.arguments]
-    given = dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
+    given = dict(zip(names, args, strict=False)) | dict(node.kwargs)
     return "dropout_p" not in names or bool(given.get("dropout_p", 0.0) != 0.0)
 
 

@@ -1,8 +1,8 @@
 """Matrix products and attention, written out in ops that have loops: for shapes where they are bound by memory, not by arithmetic.
 
 A product ``[M, K] @ [K, N]`` is ``sum over k of a[m, k] * b[k, n]``, one loop that multiplies and sums in float32 (float64 for
-float64). With few rows each element of the larger operand is needed once or twice: such a product reads memory as any
-reduction does, and like one it can take in what comes before and after it.
+float64; int64 for integers, of which the low bits are kept). With few rows each element of the larger operand is needed once or
+twice: such a product reads memory as any reduction does, and like one it can take in what comes before and after it.
 
 Attention over few query rows is three loops: scores; their maximum and the sum of their exponentials, row by row; and the
 average of the values that the exponentials weigh. The scores are kept in float32.
@@ -23,10 +23,13 @@ from .writing import Rule, Writer
 aten = torch.ops.aten
 MOST_ROWS = 2
 _FLOATS = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
+_INTS = frozenset({torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8})
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:
     """What products are summed in."""
+    if dtype in _INTS:
+        return torch.int64
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
@@ -123,7 +126,8 @@ def refusal(node: fx.Node, *, opted_in: bool) -> Unsupported | None:
         return Unsupported("family", f"no rule writes out {node.target}")
     values = [a.meta["val"] for a in node.all_input_nodes]
     kind = "attention" if node.target in _ATTENTIONS else "product"
-    if any(v.dtype not in _FLOATS | {torch.bool} for v in values):
+    known = _FLOATS | ({torch.bool} if kind == "attention" else _INTS)
+    if any(v.dtype not in known for v in values):
         return Unsupported(f"{kind}-dtype", f"{kind}s of {', '.join(sorted({str(v.dtype) for v in values}))} are not written out")
     if any(not isinstance(n, int) for v in values for n in v.shape):
         return Unsupported(f"{kind}-sizes", f"a {kind} of sizes that are not known yet")
