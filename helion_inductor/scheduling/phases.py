@@ -17,10 +17,12 @@ from dataclasses import dataclass, replace
 from ..ir.canonical import canonical_text
 from ..ir.schedule_ir import KernelSchedule, Phase, Task
 from ..ir.tile_ir import TileProgram
-from .cost import kernel_us, nest_bytes
+from .cost import Side, kernel_us, nest_bytes, side
 from .device_model import DeviceModel
+from .guard import RISK
 from .hints import evaluate_size
 from .tile_sizes import is_product, reduce_is_contiguous
+from .work import task_work
 
 MOST_PHASES = 24  # of one kernel: the compiler takes its time for each
 WARPS = 4  # programs of this size, several on a multiprocessor, hide one another's waiting
@@ -80,9 +82,12 @@ class _Line:
     def _joins(self, kernel: KernelSchedule, forms: set[str]) -> bool:
         last = self.done[-1]
         together = self._with(last, kernel)
-        apart_us = kernel_us(last, self.program, self.device) + kernel_us(kernel, self.program, self.device)
+        apart_us = kernel_us(last, self.program, self.device) + kernel_us(kernel, self.program, self.device) + self.device.drain_us
         joined_us = kernel_us(together, self.program, self.device)
+        filling_us = min(self._filling_us(last), self._filling_us(kernel))
+        margin = RISK * filling_us
         reason = f"predicted {joined_us:.1f} us against {apart_us:.1f} us"
+        reason += f", {filling_us:.1f} us of it in loops that fill the device" if filling_us else ""
         fits = True
         if forms & self.forms:
             fits, reason = False, "a stretch begins again that the kernel has had"
@@ -90,7 +95,7 @@ class _Line:
             fits, reason = False, f"it has {MOST_PHASES} phases"
         elif len(self._buffers(together)) > MOST_POINTERS:
             fits, reason = False, f"both touch more than {MOST_POINTERS} tensors"
-        joins = fits and (self.always or joined_us < apart_us)
+        joins = fits and (self.always or apart_us - joined_us > margin)
         self.decisions.append(PhaseDecision(kernel.tasks()[0].nest, f"k{len(self.done) - 1}", joins, reason))
         if joins:
             self.done[-1] = together
@@ -99,6 +104,11 @@ class _Line:
     def _with(self, kernel: KernelSchedule, other: KernelSchedule) -> KernelSchedule:
         kind = kernel.pid_type if kernel.pid_type != "flat" else "persistent_interleaved"
         return replace(kernel, pid_type=kind, num_warps=self.num_warps, phases=(*kernel.phases, *other.phases))
+
+    def _filling_us(self, kernel: KernelSchedule) -> float:
+        """Time of a kernel's last phase where that fills the device; products, which run as well on few programs, do not count."""
+        tasks = [t for t in kernel.phases[-1].tasks if not is_product(self.nests[t.nest])]
+        return sum((side(task_work(t, self.program, kernel.num_warps, self.device)) for t in tasks), Side()).filling_us(self.device)
 
     def refined(self, kernel: KernelSchedule) -> tuple[Phase, ...]:
         """The phases, where most programs have several tiles of a task, with what these have in common computed once, and with
