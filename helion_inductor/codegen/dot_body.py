@@ -143,6 +143,8 @@ class DotBody:
         shape = self.result.blocks.shape(self.result.blocks.all_dims())
         for dot in self.plan.dots:
             self.left.write(f"acc{dot.value} = tl.zeros({shape}, tl.float32)")
+        beside = [s for s in self.left_reduces if self.left.flow.depth[s.id] == self.depth + 1] if self.looped else []
+        self.left.begin(beside)
         if self.looped:
             start = self.left.open_loop(self.left_k)
             self.right.depth = self.left.depth
@@ -159,9 +161,14 @@ class DotBody:
             left = self._factor(self.left, dot.left + self.shift, self.left_k, dot)
             right = self._factor(self.right, dot.right + 2 * self.shift, self.right_k, dot)
             self.left.write(f"acc{dot.value} = dl.dot({left}, {right}, acc{dot.value})")
+        for stmt in beside:
+            for needed in self.left.needed({stmt.arg}):
+                self.left.statement(needed)
+            self.left.fold(stmt, self.left_k)
         if self.looped:
             self.left.done, self.right.done = done
             self.left.depth = self.right.depth = 1
+            self.left.end(beside)
 
     def _checks(self, context: TaskBody) -> list[Stmt]:
         """Checks of indices by which a factor is loaded."""

@@ -160,19 +160,31 @@ class TaskBody:
 
     def _one_pass(self, depth: int, dim: TileDim, targets: Sequence[Stmt]) -> None:
         reduces = [s for s in targets if isinstance(s, Reduce)]
-        for s in reduces:
-            for line in initial(s, self.types_of(s.arg), self._folded_shape(s)):
-                self.write(line)
+        self.begin(reduces)
         self.coordinates(dim, self.open_loop(dim))
         outside = set(self.done)
         for stmt in self._needed(targets):
             if isinstance(stmt, Reduce):
-                for line in accumulate(stmt, self.masked_argument(stmt), dim.name):
-                    self.write(line)
+                self.fold(stmt, dim)
             else:
                 self.statement(stmt)
         self.done = outside
         self.depth -= 1
+        self.end(reduces)
+
+    def begin(self, reduces: Sequence[Reduce]) -> None:
+        """Accumulators of reductions, before the loop that walks their dimension."""
+        for s in reduces:
+            for line in initial(s, self.types_of(s.arg), self._folded_shape(s)):
+                self.write(line)
+
+    def fold(self, stmt: Reduce, dim: TileDim) -> None:
+        """One step of a reduction, in that loop."""
+        for line in accumulate(stmt, self.masked_argument(stmt), dim.name):
+            self.write(line)
+
+    def end(self, reduces: Sequence[Reduce]) -> None:
+        """The values of reductions, after it."""
         for s in reduces:
             self.define(s, final(s, len(self.task.dims)), block=True)
 

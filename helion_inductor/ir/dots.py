@@ -115,8 +115,9 @@ def _plan(nest: LoopNest, known: Flow, sides: tuple[frozenset[str], frozenset[st
             continue
         waiting += operands(by_id[v])
     for s in nest.body:
-        if isinstance(s, Reduce) and s.id not in values and not known.axes[s.arg] <= sides[0]:
-            return None
+        if isinstance(s, Reduce) and s.id not in values:
+            if not known.axes[s.arg] <= sides[0] or known.depth[s.id] > known.depth[dots[0].value]:
+                return None
         if isinstance(s, Check) and _of_factor(s, known, reduced) and not any(_axes(s, known) <= side for side in sides):
             return None
     ordered = (tuple(n for n in names if n in part) for part in (both, sides[0] - both, sides[1] - both))

@@ -42,7 +42,7 @@ def _sum_of_products(w: Writer, a: fx.Node, b: fx.Node) -> fx.Node:
     if _rank(b) == 1:  # [M, K] @ [K]
         return w.call(aten.sum.dim_IntList, w.call(aten.mul.Tensor, a, b), [-1])
     rows, columns = w.call(aten.unsqueeze.default, a, -1), w.call(aten.unsqueeze.default, b, -3)
-    return w.call(aten.sum.dim_IntList, w.call(aten.mul.Tensor, rows, columns), [-2])
+    return w.row_major(w.call(aten.sum.dim_IntList, w.call(aten.mul.Tensor, rows, columns), [-2]))
 
 
 def _factor(w: Writer, x: fx.Node) -> fx.Node:
@@ -94,7 +94,7 @@ def _attention(w: Writer, query: fx.Node, key: fx.Node, value: fx.Node, mask: fx
     if causal:
         at, row = _count(w, query, keys), w.call(aten.unsqueeze.default, _count(w, query, rows), -1)
         scores = _where(w, w.call(aten.le.Tensor, at, row), scores, -math.inf)
-    scores = w.done(scores)
+    scores = w.done(w.row_major(scores))
     top = w.call(aten.amax.default, scores, [-1], True)
     top = w.done(_where(w, w.call(aten.ne.Scalar, top, -math.inf), top, 0.0))
     weights = w.call(aten.exp.default, w.call(aten.sub.Tensor, scores, top))
