@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,9 +83,10 @@ def agree(want: Outcome, ideal: Outcome) -> bool:
     return True
 
 
-def check(program: Program, *, dynamic: bool = False, gradients: bool = False, backend: str = "helion") -> bool:
+def check(program: Program, *, dynamic: bool = False, gradients: bool = False, backend: str = "helion",
+          options: Mapping[str, Any] | None = None) -> bool:  # fmt: skip
     """Compile, call twice and compare; False where eager itself cannot be relied on, and where plain Inductor raises the same
-    or gives the same strides."""
+    or gives the same strides. ``options`` are further ones of the backend."""
     fn, make = program.load()
     inputs = list(clone_inputs(make(), DEVICE))
     if gradients:
@@ -105,7 +106,7 @@ def check(program: Program, *, dynamic: bool = False, gradients: bool = False, b
         return False
     got = None
     try:
-        got = _call_twice(fn, inputs, backend, dynamic, gradients)
+        got = _call_twice(fn, inputs, backend, dynamic, gradients, options)
         for outcome in got:  # compared when both are through, so that a call that writes to what an earlier one returned shows
             compare_outcomes(outcome, want, ideal)
     except Exception as error:
@@ -128,10 +129,11 @@ def _all_strides(outcomes: list[Outcome]) -> list[list[int]]:
     return [strides(t) for outcome in outcomes for t in outcome.tensors()]
 
 
-def _call_twice(fn: Any, inputs: list[torch.Tensor], backend: str, dynamic: bool, gradients: bool) -> list[Outcome]:
+def _call_twice(fn: Any, inputs: list[torch.Tensor], backend: str, dynamic: bool, gradients: bool,
+                options: Mapping[str, Any] | None = None) -> list[Outcome]:  # fmt: skip
     torch.compiler.reset()
-    options = {"options": OPTIONS} if backend == "helion" else {}
-    compiled = torch.compile(fn, backend=backend, dynamic=dynamic, **options)
+    settings = {"options": OPTIONS | dict(options or {})} if backend == "helion" else {}
+    compiled = torch.compile(fn, backend=backend, dynamic=dynamic, **settings)
     return [run(compiled, inputs, gradients=gradients) for _ in range(2)]
 
 
