@@ -21,6 +21,10 @@ class DeviceModel:
     - ``bandwidth``: bytes read and written; a copy from device to device reached 4.28e12 on the H200, 0.87 of its pins.
     - ``slots``: instructions of single lanes. 0.6 of what the schedulers could issue: loops bound by arithmetic (layer norm with
       an exact gelu over 8192 x 4096 bf16: 65 us for about 40 instructions an element) reach no more.
+    - ``matrix_flops``: of products of halves, counting a multiplication and an addition as two; a large one of bf16 reached 6.9e14 and
+      more.
+    - ``step_us``: a step of 128 along the summed axis of a tile of 64 x 64, with the loads of the next ones under way: products of
+      128 rows by 768 x 2304 take 5.2 with their launch, six steps.
     - ``launch_us``: an empty kernel as a node of a CUDA graph, 0.92.
     - ``start_us`` and ``memory_us``: from a program's first instruction to its first load, and from a load that misses the caches
       to its value. A kernel of 64 x 1024 elements of tanh(x) * w + sin(x) takes 2.2 with its launch, and so do 0.92 + 0.3 + 0.6
@@ -38,6 +42,7 @@ class DeviceModel:
     info: DeviceInfo
     bandwidth: float
     slots: float
+    matrix_flops: float = 6.0e14
     launch_us: float = 0.92
     start_us: float = 0.3
     memory_us: float = 0.6
@@ -46,6 +51,7 @@ class DeviceModel:
     body_us: float = 0.25
     barrier_us: float = 0.9
     drain_us: float = 1.1
+    step_us: float = 0.5
     host_launch_us: float = 7.0
     host_tensor_us: float = 0.1
     host_region_us: float = 5.0
@@ -70,7 +76,8 @@ def device_model(info: DeviceInfo) -> DeviceModel:
         return device_model(H200)
     share = info.memory_bytes_per_s / H200.memory_bytes_per_s if info.memory_bytes_per_s else 1.0
     lanes = LANES_PER_SM if info.capability >= (8, 6) else LANES_PER_SM // 2
-    return DeviceModel(info, 4.28e12 * share, 0.6 * info.sm_count * lanes * (info.clock_hz or H200.clock_hz))
+    clock = info.sm_count * (info.clock_hz or H200.clock_hz)
+    return DeviceModel(info, 4.28e12 * share, 0.6 * lanes * clock, 6.0e14 * clock / (H200.sm_count * H200.clock_hz))
 
 
 H200_MODEL = device_model(H200)

@@ -203,8 +203,7 @@ def _better_once(source: Producer, reader: LoopNest, load: Load, uses: int, nest
                  program: TileProgram) -> bool:  # fmt: skip
     """Whether a value is computed once rather than by all that read it: because it can be had at the end of the product of matrices
     that it is made of, or because it is dear and ``reader`` needs it for many columns alike."""
-    here = [s.buffer for s in source.nest.body if isinstance(s, Load) and s.index == source.store.index]
-    ends_product = any(is_product(nests[p]) for b in here for p in writes.get(b, ()))
+    ends_product = _ends_product(source.nest, source.store, nests, writes)
     if ends_product and uses > 1:
         return True
     if not reader.reduce or values_in(load.index):
@@ -215,6 +214,17 @@ def _better_once(source: Producer, reader: LoopNest, load: Load, uses: int, nest
         return False
     dear = any(isinstance(s, Map) and (s.op in _DEAR or any(word in s.op for word in _SERIES)) for s in source.nest.body)
     return dear or ends_product
+
+
+def _ends_product(nest: LoopNest, store: Store, nests: list[LoopNest], writes: Mapping[str, list[int]]) -> bool:
+    """Whether a nest without reductions can be had at the end of a product: it reads its result, or what is made of that alike, at
+    the elements that it stores."""
+    here = [s.buffer for s in nest.body if isinstance(s, Load) and s.index == store.index]
+    for writer in (nests[p] for b in here for p in writes.get(b, ())):
+        last = next((s for s in writer.body if isinstance(s, Store)), None)
+        if is_product(writer) or (not writer.reduce and last is not None and _ends_product(writer, last, nests, writes)):
+            return True
+    return False
 
 
 def inline_producers(program: TileProgram) -> TileProgram:

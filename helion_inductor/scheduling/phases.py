@@ -120,7 +120,8 @@ class _Line:
         for phase in kernel.phases:
             tiles = [evaluate_size(t.all_tiles(self.nests), hints) for t in phase.tasks]
             many = [t.wide is False and n >= max(ONCE_TILES, sum(tiles) // 2) for t, n in zip(phase.tasks, tiles, strict=True)]
-            result.append(Phase(tuple(replace(t, once=m, stages=self._stages(t)) for t, m in zip(phase.tasks, many, strict=True))))
+            refined = (t if t.dot else replace(t, once=m, stages=self._stages(t)) for t, m in zip(phase.tasks, many, strict=True))
+            result.append(Phase(tuple(refined)))
         return tuple(result)
 
     def _stages(self, task: Task) -> int:
