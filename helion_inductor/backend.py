@@ -40,7 +40,8 @@ from torch._inductor.virtualized import V
 
 from . import compat
 from .device import H200, describe
-from .errors import HelionError, InternalError, KernelNotFound
+from .errors import HelionError, InternalError, KernelNotFound, ProgramError
+from .fx_repairs import repair_graph
 from .inspecting import regrouped
 from .options import Options
 from .region_pass import PassSettings, PlannedRegion, failed_graph, plan_graph, rewrite_graph
@@ -154,6 +155,8 @@ class RegionPass(CustomGraphPass):
         kinds, target = (frozenset({"cpu", "cuda"}), offline_target) if self.dry else (device_kinds(), tile_target)
         settings = PassSettings(self.options, kinds, target) if self.dry else PassSettings(self.options, kinds, target, regrouped)
         try:
+            if kinds and self.options.regions != "none":
+                repair_graph(graph)
             with self._tuner() as tuner:
                 planned, report = plan_graph(name, graph, replace(settings, tuner=tuner))
             if not self.dry:
@@ -161,7 +164,7 @@ class RegionPass(CustomGraphPass):
                 rewrite_graph(graph, planned, _RUN_REGION)
         except Exception as error:
             # The one net of the compiler: with on_error="fallback" a bug of ours costs speed, never the user's run.
-            if self.options.on_error == "raise":
+            if self.options.on_error == "raise" or isinstance(error, ProgramError):
                 raise
             log.warning("helion: %s stays with Inductor: %s: %s", name, type(error).__name__, error, exc_info=error)
             compat.count("errors")

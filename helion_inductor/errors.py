@@ -43,6 +43,10 @@ class InternalError(HelionError):
         self.dump = dump
 
 
+class ProgramError(HelionError, IndexError):
+    """The program being compiled can only fail: eager PyTorch raises for these shapes and types. Raised whatever ``on_error`` is."""
+
+
 class KernelNotFound(HelionError, LookupError):
     """The kernel store has no intact entry under a key. The message names the key and the folder."""
 

@@ -14,7 +14,7 @@ from torch import fx
 from .fx_sizes import SizeNodes
 from .lowering.components import structure_of
 from .lowering.families import VIEWS
-from .lowering.partition import RegionNodes, is_view, tensors_of
+from .lowering.partition import RegionNodes, draws, is_view, tensors_of
 
 aten = torch.ops.aten
 CPU = torch.device("cpu")
@@ -144,7 +144,7 @@ def in_place_candidates(graph: fx.Graph, region: RegionNodes) -> dict[fx.Node, f
             continue
         if source not in region.outputs or source in result or target in result.values() or len(node.args) > 2:
             continue
-        if any(_alias_root(r) is target for r in roots) or not _read_only_inside(target, node, members):
+        if any(alias_root(r) is target for r in roots) or not _read_only_inside(target, node, members):
             continue
         result[source] = target
     return result
@@ -166,7 +166,7 @@ def _read_only_inside(target: fx.Node, copy: fx.Node, members: set[fx.Node]) -> 
     return True
 
 
-def _alias_root(node: fx.Node) -> fx.Node:
+def alias_root(node: fx.Node) -> fx.Node:
     """The node whose storage ``node`` may share, through any op whose schema says that it returns an alias."""
     while node.op == "call_function" and node.args and isinstance(node.args[0], fx.Node):
         target = node.target
@@ -253,7 +253,10 @@ def _empty_like(graph: fx.Graph, node: fx.Node, nodes: SizeNodes) -> fx.Node:
 
 
 def sort_graph(graph: fx.Graph) -> None:
-    """Stable topological order: a node moves down only when one of its inputs stands below it."""
+    """Stable topological order: a node moves down only when one of its inputs stands below it. Calls that draw random numbers keep
+    their order, for which each waits for the one before."""
+    drawing = [n for n in graph.nodes if draws(n)]
+    before = dict(zip(drawing[1:], drawing, strict=False))
     placed: set[fx.Node] = set()
     waiting: dict[fx.Node, list[fx.Node]] = {}
     last: fx.Node | None = None
@@ -263,7 +266,8 @@ def sort_graph(graph: fx.Graph) -> None:
         stack = [node]
         while stack:
             n = stack.pop()
-            blocker = next((s for s in n.all_input_nodes if s not in placed), None)
+            awaited = [*n.all_input_nodes, before[n]] if n in before else n.all_input_nodes
+            blocker = next((s for s in awaited if s not in placed), None)
             if blocker is not None:
                 waiting.setdefault(blocker, []).append(n)
                 continue
@@ -277,6 +281,19 @@ def sort_graph(graph: fx.Graph) -> None:
         place(node)
     if waiting:
         raise ValueError(f"the graph has a cycle through {next(iter(waiting))}")
+    _sink_allocations(graph)
+
+
+def _sink_allocations(graph: fx.Graph) -> None:
+    """Move tensors that are made without values down to the first call that reads them.
+
+    They wait for nothing, so that a sort leaves them where they stood, above what their readers wait for; Inductor would
+    allocate them there.
+    """
+    order = {node: position for position, node in enumerate(graph.nodes)}
+    for node in graph.find_nodes(op="call_function", target=aten.empty_strided.default):
+        if node.users:
+            min(node.users, key=order.__getitem__).prepend(node)
 
 
 def copy_graph(graph: fx.Graph) -> fx.Graph:

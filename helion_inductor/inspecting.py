@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from .device import describe
+from .ir.schedule_ir import KernelSchedule
 from .pipeline import CompiledRegion, rescheduled
 from .runtime.precompile import TARGETS, compile_offline
 from .scheduling.device_model import DeviceModel
@@ -24,7 +25,7 @@ def compiled_kernels(region: CompiledRegion, device: torch.device) -> Mapping[st
     Triton keeps what it compiles here in its own cache, so that the first launch finds it there.
     """
     target = "sm_{}{}".format(*describe(device).capability)
-    if device.type != "cuda" or target not in TARGETS or all(len(s.tasks()) < 2 for s in region.schedules):
+    if device.type != "cuda" or target not in TARGETS or not any(map(_shared, region.schedules)):
         return {}
     result = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -35,7 +36,7 @@ def compiled_kernels(region: CompiledRegion, device: torch.device) -> Mapping[st
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         for schedule, kernel in zip(region.schedules, region.source.kernels, strict=True):
-            if len(schedule.tasks()) > 1:
+            if _shared(schedule):
                 r = kernel_request(region.source, region.program, schedule, kernel.name, str(path), target)
                 found = compile_offline(
                     getattr(module, kernel.name), r.signature, r.constexprs, target=target, num_warps=r.num_warps,
@@ -43,6 +44,11 @@ def compiled_kernels(region: CompiledRegion, device: torch.device) -> Mapping[st
                 )  # fmt: skip
                 result[schedule.name] = Compiled(found.registers, (found.spill_stores or 0) + (found.spill_loads or 0))
     return result
+
+
+def _shared(schedule: KernelSchedule) -> bool:
+    """Whether a kernel could be cut in two: several tasks share its one phase."""
+    return len(schedule.phases) == 1 and len(schedule.tasks()) > 1
 
 
 def regrouped(region: CompiledRegion, device: torch.device, model: DeviceModel) -> CompiledRegion:

@@ -17,7 +17,7 @@ FAMILIES = (
     "convolution", "collective",
 )  # fmt: skip
 PID_TYPES = ("auto", "flat", "persistent_blocked", "persistent_interleaved")
-TILE_DIMENSIONS = ("x", "y", "r")
+TILE_DIMENSIONS = ("x", "y", "r", "m", "n", "k")
 RESERVED_PATCHES = frozenset({"post_grad_custom_post_pass"})
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.\w+){1,2}")
 _SHOWN = 200  # characters of a wrong value that an error repeats
@@ -203,7 +203,7 @@ def _nothing(*_: Any) -> None:
 
 
 _OPS = f"a mapping to bool from op names such as 'aten.mm' or 'aten.add.Tensor', or families: {', '.join(FAMILIES)}"
-_BLOCKS = "a mapping from 'x', 'y' (parallel) and 'r' (reduced) to powers of two, or None"
+_BLOCKS = "a mapping from 'x', 'y' (parallel), 'r' (reduced), 'm', 'n' and 'k' (products) to powers of two, or None"
 _PATCHES = "a mapping from the names of Inductor's settings to plain JSON values"
 RULES: dict[str, Rule] = {
     "ops": Rule(_OPS, _mapping(_op_key, _op_value)),
@@ -214,9 +214,7 @@ RULES: dict[str, Rule] = {
     "loop_order": Rule("'auto', ['y', 'x'] or ['x', 'y']", _loop_order),
     "l2_grouping": Rule("an integer from 1 to 2147483647", _integer(1, 2**31 - 1)),
     "xcd_remap": Rule("a bool", _boolean),
-    "cross_loop": Rule(
-        "'auto' or 'off'", _one_of("auto", "off", "barrier"), lambda value: value == "barrier", "'auto' or 'off'"
-    ),
+    "cross_loop": Rule("'auto', 'off' or 'barrier'", _one_of("auto", "off", "barrier")),
     "block_sizes": Rule(_BLOCKS, _optional(_mapping(_block_key, _block_value))),
     "split_reductions": Rule("'auto', 'off' or an integer from 2", _either(_one_of("auto", "off"), _integer(2))),
     "num_warps": Rule("a power of two from 1 to 32, or None", _optional(_integer(1, 32, power_of_two=True))),

@@ -21,6 +21,7 @@ from torch import fx
 
 from .codegen.expressions import obstacle
 from .codegen.triton_host import RegionSource, region_source
+from .ir.exact import drop_needless_roundings
 from .ir.rewrite import collapse_axes, cse, dce
 from .ir.schedule_ir import KernelSchedule
 from .ir.tile_ir import TileProgram
@@ -37,6 +38,7 @@ from .scheduling.in_place import InPlaceDecision, grant_in_place
 from .scheduling.inline import inline_producers
 from .scheduling.persistent import Decision, Settings, build_schedules
 from .scheduling.pid_map import TileOrder
+from .scheduling.prologue import repeat_rows
 from .scheduling.split_choice import SplitDecision, split_reductions
 from .scheduling.tile_sizes import TileTarget, memory_order, reach
 
@@ -161,7 +163,7 @@ def _key(source: RegionSource) -> str:
 def _settings(options: Options) -> Settings:
     order = TileOrder(() if options.loop_order == "auto" else options.loop_order, options.l2_grouping)
     return Settings(options.pid_type, options.num_sm_multiplier, options.num_warps, options.num_stages, options.block_sizes or {},
-                    options.reserved_sms, order, options.xcd_remap)  # fmt: skip
+                    options.reserved_sms, order, options.xcd_remap, options.cross_loop)  # fmt: skip
 
 
 class _Lines(tuple[Any, ...]):
@@ -211,15 +213,19 @@ def _split(program: TileProgram, options: Options, target: TileTarget,
 
 def _fuse(pieces: Pieces, decisions: list[FusionDecision], program: TileProgram) -> TileProgram:
     """Fuse one program of the pieces; of equal pieces the first gives its names to the decisions."""
-    result, tried = fuse_vertical(program)
+    fused, tried = fuse_vertical(program)
+    result, repeated = repeat_rows(fused)
+    tried = (*tried, *repeated)
     name = pieces.first(program).nest
     decisions += [replace(d, first=name(d.first), second=name(d.second)) for d in tried]
     return result
 
 
 def collapse(program: TileProgram) -> TileProgram:
-    """Axes in memory order and as few as can be, without repeated or unused values, and without buffers that nothing touches."""
-    nests = tuple(dce(cse(collapse_axes(memory_order(n, program.hints()), program.lower()))) for n in program.nests)
+    """Axes in memory order and as few as can be, without repeated or unused values, roundings that change nothing, and buffers
+    that nothing touches."""
+    exact = (drop_needless_roundings(n, program.by_name()) for n in program.nests)
+    nests = tuple(dce(cse(collapse_axes(memory_order(n, program.hints()), program.lower()))) for n in exact)
     touched = {b for n in nests for b in (*n.reads(), *n.writes())}
     buffers = tuple(b for b in program.buffers if b.kind != "temp" or b.name in touched)
     return replace(program, nests=nests, buffers=buffers)

@@ -186,7 +186,7 @@ def test_log_records(device: str, caplog: pytest.LogCaptureFixture) -> None:
     own = [(r.levelname, r.getMessage()) for r in caplog.records if r.name.startswith("helion_inductor")]
     assert [text for level, text in own if level == "INFO"] == ["graph0: 3 calls, 1 regions, 1 left"]
     (left,) = [text for level, text in own if level == "DEBUG" and text.startswith("left")]
-    assert left.startswith("left mm: family: matmul: aten.mm.default")
+    assert left.startswith("left mm: product-rows: a product of 4 rows")
     assert not [r for r in own if r[0] in ("WARNING", "ERROR")]
 
 

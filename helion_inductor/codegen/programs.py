@@ -26,10 +26,11 @@ _PROGRAMS = "tl.num_programs(0)"
 
 @dataclass(frozen=True)
 class Call:
-    """The function ``name`` of a task, and its ``arguments`` after the virtual pid."""
+    """The function ``name`` of a task, and its ``arguments`` after the virtual pid; lines to run ``before`` the first tile."""
 
     name: str
     arguments: tuple[str, ...]
+    before: tuple[str, ...] = ()
 
 
 def step_lines(steps: Steps, ranges: Ranges, names: Mapping[str, str] | None = None) -> list[str]:
@@ -105,8 +106,8 @@ class PhaseText:
     def lines(self) -> list[str]:
         """Lines of the kernel's body."""
         leaves = [[f"{call.name}({', '.join([self._pid(k), *call.arguments])})"] for k, call in enumerate(self.calls)]
-        loop = self._loop()
-        lines = [*(self._boundaries() if self.bounded else ()), *self._program(), *loop]
+        before = [line for call in self.calls for line in call.before]
+        lines = [*(self._boundaries() if self.bounded else ()), *before, *self._program(), *self._loop()]
         lines = [INDENT + line for line in lines]
         return lines + choose(leaves, self.ends, "pid_shared", 1 if self.schedule.pid_type == "flat" else 2)
 
@@ -144,13 +145,20 @@ class PhaseText:
         if self.schedule.pid_type == "flat":
             return [f"pid_shared = {program}"]
         if self.schedule.pid_type == "persistent_interleaved":
-            return [f"for pid_shared in tl.range({program}, {total}, {_PROGRAMS}):"]
+            return [f"for pid_shared in tl.range({program}, {total}, {_PROGRAMS}{self._stages()}):"]
         if self.weighted:
             return [self._weighted_first("first", program), self._weighted_first("last", f"{program} + 1"),
-                    "for pid_shared in tl.range(first, last):"]  # fmt: skip
+                    f"for pid_shared in tl.range(first, last{self._stages()}):"]  # fmt: skip
         names = {"program": program, "programs": _PROGRAMS, "total": total}
         shares = step_lines(EQUAL_SHARE, Ranges({}, {_PROGRAMS: 1}), names)
-        return [*shares, f"for pid_shared in tl.range(first, tl.minimum(first + share, {total})):"]
+        return [*shares, f"for pid_shared in tl.range(first, tl.minimum(first + share, {total}){self._stages()}):"]
+
+    def _stages(self) -> str:
+        """Stages of the loop over tiles: a task that loops within its tiles has them there."""
+        task = self.phase.tasks[0]
+        dim = task.reduce_dim()
+        whole = len(self.phase.tasks) == 1 and (dim is None or dim.kind == "persistent")
+        return f", num_stages={task.stages}" if whole and task.stages > 1 else ""
 
     def _weighted_first(self, name: str, program: str) -> str:
         tiles = [f"{self.ends[run[-1]]} - {self.ends[run[0] - 1]}" if run[0] else self.ends[run[-1]] for _, run in self.runs]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+import sympy
+
 from ..ir.index import Expr, integer
 from ..ir.schedule_ir import KernelSchedule
 from ..ir.tile_ir import Buffer, TileProgram
@@ -47,22 +49,36 @@ def region_source(program: TileProgram, schedules: Sequence[KernelSchedule], inp
     imports = ""
     if any(k.tables for k in kernels):
         imports += "from helion_inductor.runtime.address_table import AddressTable\n"
-    imports += "from helion_inductor.runtime.launcher import Launcher\n"
+    if any(k.phases > 1 for k in kernels):
+        imports += "from helion_inductor.runtime.device_barrier import grid_barrier\n"
+    if any(k.phases == 1 for k in kernels):
+        imports += "from helion_inductor.runtime.launcher import Launcher\n"
     counts = {"get_num_sm": any(s.pid_type != "flat" for s in schedules), "get_num_xcd": any(s.xcd_remap for s in schedules)}
     if wanted := [name for name, used in counts.items() if used]:
         imports += f"from helion_inductor.runtime.num_sm import {', '.join(wanted)}\n"
+    if any(k.phases > 1 for k in kernels):
+        imports += "from helion_inductor.runtime.phased import PhasedLauncher\n"
     host = _Host(program, tuple(schedules), kernels, tuple(inputs), tuple(outputs), reach)
     text = f"{program}\n" + "\n".join(map(str, schedules))
     parts = [_HEADER.format(program=text.replace("\\", "\\\\").replace('"""', "'''"), imports=imports)]
+    written: set[str] = set()
     for schedule, kernel in zip(schedules, kernels, strict=True):
+        parts += [f"{line}\n" for line in host.table(schedule, kernel)] if kernel.tables else []
+        if kernel.name in written:
+            continue  # the same phases over other tensors
+        written.add(kernel.name)
         parts.append(kernel.source + "\n")
         debug = ", debug=True" if "device_assert" in kernel.source else ""
         settings = f"num_warps={schedule.num_warps}, num_stages={schedule.num_stages}, fixed_dtypes=True{debug}"
-        parts.append(f"_launch_{schedule.name} = Launcher({kernel.name}, {settings})\n")
-        parts += [f"{line}\n" for line in host.table(schedule, kernel)] if kernel.tables else []
-        parts.append("\n\n")
+        of = f"PhasedLauncher({kernel.name}, {kernel.phases}, " if kernel.phases > 1 else f"Launcher({kernel.name}, "
+        parts.append(f"{launcher(schedule, kernel)} = {of}{settings})\n\n\n")
     parts.append("\n".join(host.run()) + "\n")
     return RegionSource("".join(parts), kernels)
+
+
+def launcher(schedule: KernelSchedule, kernel: KernelText) -> str:
+    """The name of what launches a kernel; kernels of one text share it."""
+    return f"_launch_{schedule.name}" if kernel.phases == 1 else f"_launch{kernel.name[kernel.name.rindex('_') :]}"
 
 
 @dataclass
@@ -123,8 +139,9 @@ class _Host:
     # ---- launches
     def _launch(self, schedule: KernelSchedule, kernel: KernelText) -> Iterator[str]:
         nests = {n.name: n for n in self.program.nests}
-        total: Expr = sum((t.all_tiles(nests) for t in schedule.tasks()), integer(0))
-        grid = python_text(total)
+        totals = list(dict.fromkeys(sum((t.all_tiles(nests) for t in p.tasks), integer(0)) for p in schedule.phases))
+        total: Expr = sympy.Max(*totals)
+        grid = python_text(totals[0]) if len(totals) == 1 else f"max({', '.join(map(python_text, totals))})"
         if schedule.pid_type != "flat":
             reserved = f", reserved_sms={schedule.reserved_sms}" if schedule.reserved_sms else ""
             grid = f"min({grid}, {schedule.sm_multiplier} * get_num_sm({self._device()}{reserved}))"
@@ -141,7 +158,7 @@ class _Host:
         if kernel.tables:
             yield self._fetch(schedule, kernel)
             arguments += [f"{t.aligned}={t.aligned.lower()}" for t in kernel.tables]
-        yield f"_launch_{schedule.name}(({grid},), {', '.join(arguments)})"
+        yield f"{launcher(schedule, kernel)}(({grid},), {', '.join(arguments)})"
 
     def _fetch(self, schedule: KernelSchedule, kernel: KernelText) -> str:
         """The line that gets a kernel's table for the addresses of this call."""

@@ -127,6 +127,11 @@ def common_form(nests: Sequence[LoopNest], program: TileProgram) -> Family:
     )
 
 
+def with_buffers(nest: LoopNest, rename: Mapping[str, str]) -> LoopNest:
+    """``nest`` on other buffers."""
+    return replace(nest, body=tuple(_with(s, rename, indices(s)) for s in nest.body))
+
+
 def _with(stmt: Stmt, rename: Mapping[str, str], exprs: Sequence[Expr]) -> Stmt:
     match stmt:
         case Load() | Store() | Atomic():

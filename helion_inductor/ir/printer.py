@@ -158,7 +158,10 @@ def task_line(task: Task) -> str:
     nests = " ".join(f"@{n}" for n in task.nests())
     select = "" if task.select == Task.select else f"  select={task.select}"
     weight = "" if task.weight == Task.weight else f"  weight={task.weight}"
-    return f"    task nest {nests} pid_map {pid_map_text(task)} tile({dims}){select}{weight}{width}"
+    once = "  once" if task.once else ""
+    dot = "  dot" if task.dot else ""
+    stages = "" if task.stages == Task.stages else f"  stages={task.stages}"
+    return f"    task nest {nests} pid_map {pid_map_text(task)} tile({dims}){select}{weight}{width}{once}{stages}{dot}"
 
 
 def schedule_lines(schedule: KernelSchedule) -> list[str]:

@@ -18,7 +18,7 @@ import torch.utils._pytree as pytree
 from torch import fx
 
 from .families import family
-from .foreach import apart, is_foreach
+from .write_out import apart, is_apart
 
 _NUMBERING = re.compile(r"(_\d+)+$")
 _CLONED = ("view", "creation")
@@ -79,7 +79,7 @@ def components(module: fx.GraphModule, outputs: Sequence[str],
         return [_component(module, calls, named, outputs, layouts, origin) for calls in wanted]
     own = {n: n for n in outputs}
     given = {n.name: n.name for n in module.graph.find_nodes(op="placeholder")}
-    if not any(is_foreach(n.target) for n in module.graph.nodes):
+    if is_apart(module.graph):
         return [Component(module.graph, module, given, own, tuple(layouts), {}, structure_of(module.graph))]
     calls = {n.name: name for n, name in origin.items() if n.op != "placeholder"}
     return [Component(graph, module, given, own, tuple(layouts), calls, structure_of(graph))]

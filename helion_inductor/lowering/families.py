@@ -76,5 +76,7 @@ def family(target: object) -> str:
     return "convolution" if "convolution" in base or base.startswith(_CONVOLUTION) else "pointwise"
 
 
-LEFT_TO_INDUCTOR = frozenset({"matmul", "attention", "convolution", "collective"})
+LEFT_TO_INDUCTOR = frozenset({"convolution", "collective"})
 """Families that this version has no nests for."""
+PRODUCTS = frozenset({"matmul", "attention"})
+"""Families that it has nests for where few rows make them loops over memory."""

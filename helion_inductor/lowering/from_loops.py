@@ -1,8 +1,9 @@
 """Loops -> tile IR: each lowered loop becomes one :class:`LoopNest`, its scalar ops replayed into SSA form.
 
 What the loop bodies leave open is fixed here, once: half and 8-bit floats are computed in f32 and rounded where the program
-casts or stores; mixed operand dtypes are promoted explicitly; Welford and online-softmax reductions become chains of plain
-ones; loads under a mask carry the mask, so nothing outside it is ever touched.
+casts or stores, and halves before what turns over at the last bit, such as comparisons; mixed operand dtypes are promoted
+explicitly; Welford and online-softmax reductions become chains of plain ones; loads under a mask carry the mask, so nothing
+outside it is ever touched.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from .inductor_loops import Layout, Loop, with_handler
 from .sizes import SizeNames
 
 _LOW_PRECISION = frozenset(d for d in vars(torch).values() if isinstance(d, torch.dtype) and d.is_floating_point and d.itemsize <= 2)
+_HALVES = frozenset({torch.float16, torch.bfloat16})
 _OPAQUE = frozenset({torch.quint8, torch.qint8, torch.qint32, torch.quint4x2, torch.quint2x4})
 _SAME_DTYPE = frozenset({
     "add", "sub", "mul", "mul_rn", "truediv", "div_rn", "floordiv", "truncdiv", "mod", "remainder", "fmod", "pow", "maximum",
@@ -47,7 +49,9 @@ _SAME_DTYPE = frozenset({
     "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift", "lshift", "rshift", "and_", "or_", "xor",
 })  # fmt: skip
 
-
+_COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
+_TURNING = _COMPARISONS | {"ceil", "floor", "floordiv", "fmod", "isinf", "mod", "remainder", "round", "trunc", "truncdiv"}
+"""Ops whose result depends on the last bit of an operand."""
 MAX_SCAN = 8192
 
 
@@ -90,6 +94,8 @@ class BodyBuilder:
     unit: dict[sympy.Symbol, Expr]
     body: list[Stmt] = field(default_factory=list)
     types: dict[int, torch.dtype] = field(default_factory=dict)
+    halves: dict[int, torch.dtype] = field(default_factory=dict)
+    zeros: set[int] = field(default_factory=set)
     mask: int | None = None
     reduce_axes: tuple[str, ...] = ()
 
@@ -128,7 +134,15 @@ class BodyBuilder:
             for v in operands[1:]:
                 common = torch.promote_types(common, self.types[v])
             operands = [self.cast(v, common) for v in operands]
+        if name in _TURNING:
+            sign_only = name in _COMPARISONS and not self.zeros.isdisjoint(operands)
+            operands = [v if sign_only and self.halves.get(v) == torch.bfloat16 else self.rounded(v) for v in operands]
         return self.map(name, operands)
+
+    def rounded(self, value: int) -> int:
+        """An element of a half buffer as it is in memory; where the buffer comes to nothing, the value itself is rounded. Zero is
+        as far from other numbers in bfloat16 as in float32, so that a sign needs no rounding there."""
+        return self.map("round_to", (value,), (self.halves[value],)) if value in self.halves else value
 
     # ---- memory
     def name(self, buffer: str) -> str:
@@ -137,7 +151,10 @@ class BodyBuilder:
     def load(self, name: str, index: Any) -> int:
         dtype = compute_dtype(self.dtypes[self.name(name)])
         at = self.expr(index)
-        return self.emit(lambda v: Load(v, dtype, self.name(name), at, self.mask, False if dtype == torch.bool else 0), dtype)
+        value = self.emit(lambda v: Load(v, dtype, self.name(name), at, self.mask, False if dtype == torch.bool else 0), dtype)
+        if (memory := self.dtypes[self.name(name)]) in _HALVES:
+            self.halves[value] = memory
+        return value
 
     def load_seed(self, name: str, index: int) -> int:
         return self.load(name, sympy.Integer(index))
@@ -187,7 +204,10 @@ class BodyBuilder:
     def constant(self, value: Literal, dtype: torch.dtype) -> int:
         dtype = compute_dtype(dtype)
         literal = bool(value) if dtype == torch.bool else float(value) if dtype.is_floating_point else int(value)
-        return self.emit(lambda v: Const(v, dtype, literal), dtype)
+        value_id = self.emit(lambda v: Const(v, dtype, literal), dtype)
+        if literal == 0:
+            self.zeros.add(value_id)
+        return value_id
 
     def index_expr(self, e: Any, dtype: torch.dtype) -> int:
         at = self.expr(e)
@@ -196,6 +216,8 @@ class BodyBuilder:
     value_expr = index_expr
 
     def to_dtype(self, value: int, dtype: torch.dtype, src_dtype: torch.dtype | None = None, use_compute_types: bool = True) -> int:
+        if not dtype.is_floating_point:
+            value = self.rounded(value)
         value = self.cast(value, compute_dtype(dtype))
         return self.map("round_to", (value,), (dtype,)) if dtype in _LOW_PRECISION else value
 
@@ -213,7 +235,7 @@ class BodyBuilder:
         return self.map("frexp_mantissa", (value,)), self.map("frexp_exponent", (value,))
 
     def _to_int(self, op: str, value: int, dtype: torch.dtype) -> int:
-        return self.map(op, (value,), (dtype,))
+        return self.map(op, (self.rounded(value),), (dtype,))
 
     def ceil_to_int(self, value: int, dtype: torch.dtype) -> int:
         return self._to_int("ceil_to_int", value, dtype)
@@ -248,6 +270,8 @@ class BodyBuilder:
             value = self.cast(value, torch.bool)
         elif kind not in ("argmax", "argmin"):
             value = self.cast(value, compute_dtype(dtype))
+        else:
+            value = self.rounded(value)
         out = torch.int64 if kind in ("argmax", "argmin") else self.types[value]
         return self._reduce(kind, value, out)
 
@@ -281,7 +305,7 @@ class BodyBuilder:
         extent = self.ranges.axes[axes[0]]
         if not extent.is_Integer or int(extent) > MAX_SCAN:
             raise refuse("scan-length", f"a scan over {extent} elements does not fit one block of at most {MAX_SCAN}")
-        first = self.cast(values[0], compute_dtype(dtypes[0]))
+        first = self.cast(self.rounded(values[0]) if len(values) > 1 else values[0], compute_dtype(dtypes[0]))
         running = self.emit(lambda v: Scan(v, self.types[first], kind, axes[0], first), self.types[first])
         if len(values) == 1:
             return (running,)

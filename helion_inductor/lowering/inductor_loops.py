@@ -24,10 +24,11 @@ from torch._inductor import ir as inductor_ir
 from torch._inductor.codegen.common import BackendFeature
 from torch._inductor.exc import LoweringException
 from torch._inductor.graph import GraphLowering
-from torch._inductor.lowering import fallbacks, lowerings
-from torch._inductor.virtualized import V
+from torch._inductor.lowering import fallbacks, lowerings, make_pointwise
+from torch._inductor.virtualized import V, ops
 
 from ..errors import Unsupported
+from .corrections import CORRECTED
 
 _LOOP_CONFIG = {
     "split_reductions": False,
@@ -50,6 +51,7 @@ _ONLY_FOR_CPU = """
     special_shifted_chebyshev_polynomial_w special_spherical_bessel_j0 special_zeta"""
 _FALLS_BACK_ON_GPU = frozenset(getattr(p, o) for p in [getattr(_aten, name) for name in _ONLY_FOR_CPU.split()] for o in p.overloads())
 WITHIN_LOOP = "within_loop"  # in the meta of a node that need not be a loop of its own: a step of what one node of the graph means
+ROW_MAJOR = "row_major"  # in the meta of a node whose loop lays its result out so, whatever the layout of what it reads
 MANY = 16  # tensors that a cat in one loop has at most
 _LEAST_INT = -(2**63)
 _FEATURES = (BackendFeature.SCAN, BackendFeature.TUPLE_REDUCTION, BackendFeature.INPLACE_BUFFERS)
@@ -142,9 +144,13 @@ class _EveryNodeRealised(GraphLowering):
         before = len(self.operations)
         result = super().run_node(n)
         boxes = result if isinstance(result, (tuple, list)) else (result,)
-        for box in () if n.meta.get(WITHIN_LOOP) else boxes:
-            if isinstance(box, inductor_ir.TensorBox) and isinstance(box.data, inductor_ir.StorageBox):
+        for box in boxes:
+            if not isinstance(box, inductor_ir.TensorBox) or not isinstance(box.data, inductor_ir.StorageBox):
+                continue
+            if not n.meta.get(WITHIN_LOOP):
                 box.realize()
+            if n.meta.get(ROW_MAJOR) and isinstance(box.data.data, inductor_ir.ComputedBuffer):
+                box.data.data.freeze_layout_with_stride_order(list(reversed(range(len(box.get_size())))))
         made: list[Any] = self.operations[before:]
         for op in made:
             self.made_by[op.get_name()] = n.name
@@ -160,6 +166,8 @@ class _EveryNodeRealised(GraphLowering):
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
         if target is _aten.cat.default and len(args[0]) > MANY and not kwargs and _all_sizes_known(args[0]):
             return self._joined(*args)
+        if target in CORRECTED:
+            return CORRECTED[target](self._lower, _pointwise, target, *args, **kwargs)
         return super().call_function(target, args, kwargs)
 
     def _joined(self, tensors: Sequence[Any], dim: int = 0) -> Any:
@@ -179,8 +187,17 @@ class _EveryNodeRealised(GraphLowering):
             first = end
         return result
 
+    def _lower(self, target: Any, *args: Any, **kwargs: Any) -> Any:
+        """The loops that Inductor has for another operator."""
+        return super().call_function(target, args, kwargs)
+
     def create_deferred_runtime_asserts(self, n: Any, new_unbacked_defs: Any) -> None:
         """The graph around the region already asserts these."""
+
+
+def _pointwise(opcode: str, *operands: Any) -> Any:
+    """A loop that applies one opcode to tensors of one shape and numbers."""
+    return make_pointwise(lambda *values: getattr(ops, opcode)(*values))(*operands)
 
 
 @contextlib.contextmanager

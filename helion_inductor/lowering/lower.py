@@ -77,13 +77,22 @@ def _layout_equals(layout: Layout, shape: Sequence[Any], stride: Sequence[Any], 
     )
 
 
+def _extent(layout: Layout, names: SizeNames) -> Any:
+    """Elements from the first to the last one."""
+    reach = ((names.convert(n) - 1) * names.convert(s) for n, s in zip(layout.size, layout.stride, strict=True))
+    return sympy.expand(sum(reach, ZERO) + 1)
+
+
 def _bind_outputs(lowered: LoweredGraph, outputs: Sequence[str], layouts: Sequence[tuple[Sequence[Any], Sequence[Any]]],
                   names: SizeNames) -> set[int]:  # fmt: skip
-    """Positions of outputs that are a loop's buffer as it stands, each buffer taken once."""
+    """Positions of outputs that are a loop's whole buffer as it stands, each buffer taken once."""
     taken: set[str] = set()
     bound: set[int] = set()
     for position, output in enumerate(lowered.outputs):
-        if output.buffer in lowered.made and output.buffer not in taken and _layout_equals(output.layout, *layouts[position], names):
+        made = lowered.made.get(output.buffer)
+        if made is None or output.buffer in taken or _extent(made[0], names) != _extent(output.layout, names):
+            continue
+        if _layout_equals(output.layout, *layouts[position], names):
             taken.add(output.buffer)
             bound.add(position)
     return bound

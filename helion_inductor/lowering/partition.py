@@ -5,6 +5,8 @@ node's level is the largest of: the levels of its supported inputs, and, for eac
 any region that input waits for.  A path that leaves a region through an unsupported node can then only come back at a higher
 level.  Independent work of the whole graph lands in as few regions as the unsupported nodes allow, in one linear walk.
 
+Calls outside of regions that draw from a generator keep their order: each waits for the one before, as for an input.
+
 Views belong to no region: a region clones the view chains it reads through, and a view of a region's result stays outside,
 where Inductor makes it free.
 """
@@ -21,14 +23,18 @@ from torch import fx
 from ..errors import Unsupported
 from ..options import Options
 from .equal_values import equal_results
-from .families import LEFT_TO_INDUCTOR, VIEWS, family, overload_name
-from .foreach import written_out
+from .families import LEFT_TO_INDUCTOR, PRODUCTS, VIEWS, family, overload_name
 from .inductor_loops import has_loop_lowering
+from .products import refusal
+from .write_out import rule_of
 
 _HINTS = {
     "recomputed": "regions='all' stores it",
+    "peak-memory": "regions='all' takes it anyway",
     "not-opted-in": "set ops={...: True}",
-    "family": "matmul, attention and convolution are left to Inductor in this version",
+    "family": "convolutions and collectives are left to Inductor",
+    "product-rows": "ops={'matmul': True} takes it anyway",
+    "attention-rows": "ops={'attention': True} takes it anyway",
 }
 
 
@@ -84,6 +90,23 @@ def is_view(node: fx.Node) -> bool:
     return node.target in VIEWS
 
 
+def draws(node: fx.Node) -> bool:
+    """Whether a call takes numbers from a device's generator, so that it matters which call comes first; attention without
+    dropout does not, and what calls another operator does if that one does."""
+    target: object = node.target
+    args = node.args
+    if isinstance(target, torch._ops.HigherOrderOperator):
+        called = next((k for k, a in enumerate(args) if isinstance(a, torch._ops.OpOverload)), None)
+        if called is None:
+            return False
+        target, args = args[called], args[called + 1 :]
+    if not isinstance(target, torch._ops.OpOverload) or torch.Tag.nondeterministic_seeded not in target.tags:
+        return False
+    names = [a.name for a in target._schema.arguments]
+    given = dict(zip(names, args, strict=False)) | dict(node.kwargs)
+    return "dropout_p" not in names or bool(given.get("dropout_p", 0.0) != 0.0)
+
+
 def unsupported(node: fx.Node, options: Options) -> Unsupported | None:
     """Why a call cannot be part of a region; None when it can."""
     target = node.target
@@ -101,8 +124,10 @@ def unsupported(node: fx.Node, options: Options) -> Unsupported | None:
         return Unsupported("no-lowering", "the seeds of a graph are drawn once, by the graph")
     if target._schema.is_mutable:
         return Unsupported("mutation", f"{overload_name(target)} writes to an argument")
-    if not has_loop_lowering(target) and written_out(target) is None:
+    if not has_loop_lowering(target) and rule_of(target) is None:
         return Unsupported("no-lowering", f"{overload_name(target)} has no loop lowering")
+    if kind in PRODUCTS and (why := refusal(node, opted_in=chosen is True)) is not None:
+        return why
     return _bad_values(node)
 
 
@@ -149,6 +174,7 @@ def partition(graph: fx.Graph, options: Options, refused: Mapping[str, Unsupport
     wanted = set(devices)
     made = made_nodes(graph, options, refused)
     known: dict[fx.Node, Unsupported | None] = {}
+    drawn = 0  # the level that the latest draw outside of regions waited for
     for node in graph.nodes:
         sources = node.all_input_nodes
         if node.op != "call_function":
@@ -166,6 +192,8 @@ def partition(graph: fx.Graph, options: Options, refused: Mapping[str, Unsupport
             continue
         reason = _reason(node, options, refused, wanted, known)
         if reason is not None:
+            if draws(node):
+                waits = drawn = max(waits, drawn)
             ready[node] = waits
             if node.target is not operator.getitem:
                 refusals.append(Refusal(reason.code, node.name, reason.detail, _HINTS.get(reason.code, "")))

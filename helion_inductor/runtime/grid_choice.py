@@ -62,37 +62,3 @@ def decide(wanted: int, fit: int, *, persistent: bool, separable: bool) -> GridC
 
 def _rejected(launcher: Launcher, compiled: Any, device: torch.device, wanted: int, fit: int) -> LaunchRejected:
     return not_resident(compiled, launcher.name, device, wanted, fit, reserved_sms=launcher.reserved_sms)
-
-
-class PhasedLauncher:
-    """Launches a kernel of several phases by the policy of `choose_grid`.
-
-    The kernel has two constexpr parameters, `FIRST` and `LAST`: it runs the phases FIRST <= p < LAST, with a grid barrier between
-    two of them, and gets its state as a `Launcher` gives it. `launch((wanted,), *args, **constexprs)` runs all phases.
-    Options are those of `Launcher`. Raises what it does.
-    """
-
-    def __init__(self, jit_fn: Any, *, phases: int, persistent: bool = True, separable: bool = True, **options: Any) -> None:
-        self.whole = Launcher(jit_fn, launch_cooperative_grid=True, **options)
-        self.part = Launcher(jit_fn, **options)
-        self._policy: dict[str, Any] = {"phases": phases, "persistent": persistent, "separable": separable}
-        self._ranges = [{"FIRST": p, "LAST": p + 1} for p in range(phases)]
-        self._all = {"FIRST": 0, "LAST": phases}
-        self._chosen: dict[tuple[int, int], tuple[int]] = {}
-
-    def __call__(self, grid: tuple[int], *args: Any, **constexprs: Any) -> None:
-        place = grid[0], args[0].get_device()
-        chosen = self._chosen.get(place)
-        if chosen is not None:
-            try:
-                self.whole(chosen, *args, **constexprs, **self._all)
-                return
-            except LaunchRejected:  # of another specialisation fewer programs fit; nothing was launched
-                del self._chosen[place]
-        choice = choose_grid(self.whole, grid[0], args, {**constexprs, **self._all}, **self._policy)
-        if choice.one_launch:
-            self.whole((choice.programs,), *args, **constexprs, **self._all)
-            self._chosen[place] = (choice.programs,)
-            return
-        for phase in self._ranges:
-            self.part((choice.programs,), *args, **constexprs, **phase)

@@ -100,6 +100,8 @@ class Launcher:
         optional = {
             "launch_cooperative_grid": launch_cooperative_grid or None,
             "debug": debug or None,
+            # Assertions on indices are wanted; checks of all integer arithmetic, which Triton adds to them, are not.
+            "sanitize_overflow": False if debug else None,
             "maxnreg": maxnreg,
             "ptx_options": ptx_options,
         }

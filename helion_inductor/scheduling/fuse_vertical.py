@@ -198,15 +198,16 @@ def join(a: LoopNest, b: LoopNest, program: TileProgram, private: frozenset[str]
         return _Refused("atomic updates are not reordered with other work")
     if set(b.writes()) & (set(a.reads()) | set(a.writes())):
         return _Refused("the later nest overwrites what the earlier one uses")
-    result = _join_on_axes(a, b, program)
+    result = join_on_axes(a, b, program)
     if isinstance(result, _Refused) and (copies := repeated(a, b, private)) is not None:
-        result = _join_on_axes(copies, b, program)
+        result = join_on_axes(copies, b, program)
         if isinstance(result, LoopNest):
             result = replace(result, body=tuple(s for s in result.body if not (isinstance(s, Store) and s.buffer in private)))
     return result
 
 
-def _join_on_axes(a: LoopNest, b: LoopNest, program: TileProgram) -> LoopNest | _Refused:
+def join_on_axes(a: LoopNest, b: LoopNest, program: TileProgram) -> LoopNest | _Refused:
+    """Nests ``a`` then ``b`` as one over axes that both have, whatever else they depend on."""
     buffers = program.by_name()
     written = {s.buffer for s in a.body if isinstance(s, Store)}
     reason: _Refused = _Refused("iteration spaces do not match")

@@ -2,9 +2,10 @@
 
 An output ``y`` that ends in ``copy_(x, y)`` can live in ``x``'s storage when no nest still needs the old ``x`` after ``y``'s
 element has been stored: every load of ``x`` is in an earlier nest, or in the storing nest at the very element it stores, in no
-later pass over it. Where a later nest reads ``x``, the storing nest is moved behind it if nothing stands in the way: another
-kernel at worst, where the copy would be one for each such output. What fails the test keeps its own storage, and the copy stays
-with the graph.
+later pass over it; there the store moves behind the loads. Where a later nest reads ``x``, the storing nest is moved behind it
+if nothing stands in the way: another kernel at worst, where the copy would be one for each such output. An output that starts as a
+copy of the input and is then overwritten in part, as a key-value cache, is updated where it lies: the copy goes. What fails the
+test keeps its own storage, and the copy stays with the graph.
 """
 
 from __future__ import annotations
@@ -67,6 +68,8 @@ class _Order:
         if old.aliases is not None or out.aliases is not None or self._writers.get(target):
             return "the input is overwritten twice"
         writers = self._writers.get(output, [])
+        if writers and _is_copy(writers[0], output, target):
+            return self._update(output, target, writers[0], writers[1:])
         if len(writers) != 1:
             return "the output is written by several nests"
         readers = self._readers.get(target, [])
@@ -77,11 +80,29 @@ class _Order:
             return reason
         if last > self._place[writers[0].name]:
             self._move(writers[0], last)
-        self._buffers[output] = replace(out, aliases=target)
+        at = self._place[writers[0].name]
+        self._nests[at] = _store_last(self._nests[at], output, target)
+        self._alias(output, target)
+        return None
+
+    def _update(self, output: str, target: str, copy: LoopNest, others: Sequence[LoopNest]) -> str | None:
+        """Let ``output`` live in ``target``, of which it is a ``copy`` before ``others`` write to parts of it: nothing is to be
+        copied then."""
+        first = min((self._place[n.name] for n in others), default=len(self._nests))
+        if any(self._place[n.name] >= first for n in self._readers.get(target, [])):
+            return "the old value is read later"
+        self._readers[target].remove(copy)
+        self._writers[output].remove(copy)
+        self._nests.remove(copy)
+        self._place = {n.name: k for k, n in enumerate(self._nests)}
+        self._alias(output, target)
+        return None
+
+    def _alias(self, output: str, target: str) -> None:
+        self._buffers[output] = replace(self._buffers[output], aliases=target)
         self._storage[output] = target
         self._writers[target] = self._writers.pop(output)
-        self._readers[target] = [*readers, *self._readers.pop(output, [])]
-        return None
+        self._readers[target] = [*self._readers.get(target, []), *self._readers.pop(output, [])]
 
     def _may_move(self, nest: LoopNest, last: int) -> bool:
         """Whether no nest up to position ``last`` depends on ``nest``."""
@@ -95,6 +116,26 @@ class _Order:
         self._nests.insert(last, self._nests.pop(first))
         for k in range(first, last + 1):
             self._place[self._nests[k].name] = k
+
+
+def _store_last(nest: LoopNest, output: str, target: str) -> LoopNest:
+    """The nest with its store of ``output`` behind every load of ``target``: statements run in their order, and a program that
+    has stored an element would load the new value."""
+    (store,) = (s for s in nest.body if isinstance(s, Store) and s.buffer == output)
+    rest = [s for s in nest.body if s is not store]
+    loads = [k for k, s in enumerate(rest) if isinstance(s, Load) and s.buffer == target]
+    place = max(nest.body.index(store), loads[-1] + 1 if loads else 0)
+    return replace(nest, body=(*rest[:place], store, *rest[place:]))
+
+
+def _is_copy(nest: LoopNest, output: str, target: str) -> bool:
+    """Whether ``nest`` does nothing but fill ``output`` with the elements of ``target`` at the same places."""
+    if len(nest.body) != 2 or nest.reduce:
+        return False
+    load, store = nest.body
+    if not isinstance(load, Load) or not isinstance(store, Store) or load.mask is not None or store.mask is not None:
+        return False
+    return (load.buffer, store.buffer, store.value) == (target, output, load.id) and load.index == store.index
 
 
 def _same_element(nest: LoopNest, output: str, target: str) -> str | None:

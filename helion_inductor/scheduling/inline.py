@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from ..ir.body import remap
-from ..ir.index import ONE, Expr, FloorDiv, Mod, symbol, values_in
+from ..ir.index import ONE, Expr, FloorDiv, Mod, product, symbol, values_in
 from ..ir.rewrite import cse, dce, next_value, with_indices
 from ..ir.simplify import Ranges, simplify
 from ..ir.tile_ir import (
@@ -40,15 +40,21 @@ from ..ir.tile_ir import (
     is_value,
     operands,
 )
+from .hints import evaluate_size
 from .known import where_loaded
+from .tile_sizes import is_product
 
 MAX_BODY = 240
 MULTI_USE_COST = 24
+MANY_COLUMNS = 8
+MANY_ROWS = 8  # above, products work on tiles of rows
+FEW_STEPS = 3  # a load, an index, and a conversion or product
 _FREE = frozenset({"cast", "round_to", "identity", "bitcast", "where", "logical_and"})
 _COSTLY = frozenset({
     "exp", "log", "tanh", "erf", "sin", "cos", "pow", "sigmoid", "rsqrt", "sqrt", "truediv", "log1p", "expm1", "rand", "randn",
 })  # fmt: skip
 _SERIES = ("bessel", "polynomial", "gamma", "zeta", "airy", "ndtri", "erfinv")  # in names of functions that take dozens of steps
+_DEAR = frozenset({"sin", "cos", "tan", "pow", "erfinv", "rand", "randn"})
 _FP8 = frozenset(d for d in vars(torch).values() if isinstance(d, torch.dtype) and d.is_floating_point and d.itemsize == 1)
 
 
@@ -195,6 +201,37 @@ def _worth(source: Producer, uses: int, stays: bool) -> bool:
     return uses == 1 or (work <= MULTI_USE_COST and loads * uses <= loads + 1 + uses)
 
 
+def _better_once(source: Producer, reader: LoopNest, load: Load, uses: int, nests: list[LoopNest], writes: Mapping[str, list[int]],
+                 program: TileProgram) -> bool:  # fmt: skip
+    """Whether a value is computed once rather than by all that read it: because it can be had at the end of the product of matrices
+    that it is made of, or because it is dear and ``reader`` needs it for many columns alike."""
+    ends_product = _ends_product(source.nest, source.store, nests, writes)
+    if ends_product and uses > 1:
+        return True
+    if not reader.reduce or values_in(load.index):
+        return False
+    mentioned = {s.name for s in load.index.free_symbols}
+    columns = evaluate_size(product(a.extent for a in reader.parallel if a.name not in mentioned), program.hints())
+    if columns < MANY_COLUMNS:
+        return False
+    rows = evaluate_size(product(a.extent for a in reader.parallel if a.name in mentioned), program.hints())
+    if rows >= MANY_ROWS and is_product(reader) and cost(source.nest) > FEW_STEPS:
+        return True  # each tile of columns would compute the rows anew, and keep them from going straight to the unit that multiplies
+    dear = any(isinstance(s, Map) and (s.op in _DEAR or any(word in s.op for word in _SERIES)) for s in source.nest.body)
+    return dear or ends_product
+
+
+def _ends_product(nest: LoopNest, store: Store, nests: list[LoopNest], writes: Mapping[str, list[int]]) -> bool:
+    """Whether a nest without reductions can be had at the end of a product: it reads its result, or what is made of that alike, at
+    the elements that it stores."""
+    here = [s.buffer for s in nest.body if isinstance(s, Load) and s.index == store.index]
+    for writer in (nests[p] for b in here for p in writes.get(b, ())):
+        last = next((s for s in writer.body if isinstance(s, Store)), None)
+        if is_product(writer) or (not writer.reduce and last is not None and _ends_product(writer, last, nests, writes)):
+            return True
+    return False
+
+
 def inline_producers(program: TileProgram) -> TileProgram:
     """One sweep in program order; see the module docstring."""
     buffers, lower = program.by_name(), program.lower()
@@ -215,7 +252,9 @@ def inline_producers(program: TileProgram) -> TileProgram:
                 source = None if load.buffer in refused else _source(load.buffer, position, nests, writes, buffers)
                 stays = buffers[load.buffer].kind == "out"
                 fits = source is not None and len(nest.body) + len(source.nest.body) <= MAX_BODY
-                if source is None or not fits or not _worth(source, uses.get(load.buffer, 1), stays):
+                use = uses.get(load.buffer, 1)
+                worth = source is not None and _worth(source, use, stays)
+                if source is None or not fits or not worth or _better_once(source, nest, load, use, nests, writes, program):
                     refused.add(load.buffer)
                     continue
                 nest = inline_load(nest, load, source, buffers[load.buffer], lower)

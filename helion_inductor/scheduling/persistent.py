@@ -9,13 +9,15 @@ from ..ir.schedule_ir import KernelSchedule, Phase, Task
 from ..ir.tile_ir import TileProgram
 from .cost import kernel_us
 from .device_model import H200_MODEL, DeviceModel
+from .dot_tiles import dot_task
 from .families import form_families, within_pointer_limit
 from .guard import JoinDecision, worth_joining
+from .phases import PhaseDecision, join_phases
 from .pid_map import TileOrder, ordered, usable_pid_type, weighted
 from .placement import PlacementDecision, Positions, place
 from .tile_sizes import TileTarget, choose_task, points, usual_warps
 
-Decision = PlacementDecision | JoinDecision
+Decision = PlacementDecision | JoinDecision | PhaseDecision
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,7 @@ class Settings:
     reserved_sms: int = 0
     order: TileOrder = field(default_factory=TileOrder)
     xcd_remap: bool = False
+    cross_loop: str = "off"
 
 
 def build_schedules(program: TileProgram, target: TileTarget, settings: Settings | None = None,
@@ -39,18 +42,22 @@ def build_schedules(program: TileProgram, target: TileTarget, settings: Settings
     Nests of one form become one task; independent tasks share a kernel where that is predicted to gain on ``device``. A kernel
     that would pass the parameter limit is cut, whatever was predicted. In the interpreter, where a kernel costs nothing and a
     program much, all independent tasks share one. Where programs take contiguous shares, tiles are weighed by what they are
-    predicted to cost.
+    predicted to cost. Kernels that depend on one another become phases of one where the settings say so.
     """
     assembly = _Assembly(program, target, settings or Settings(), device)
     level, moves = place(program, assembly.level_us)
-    kernels: list[KernelSchedule] = []
+    by_level: list[list[KernelSchedule]] = []
     decisions: list[Decision] = [*moves]
     for number in range(1 + max(level, default=-1)):
         at = tuple(p for p, where in enumerate(level) if where == number)
-        more, joins = assembly.kernels(at, len(kernels))
-        kernels += more
+        more, joins = assembly.kernels(at, sum(map(len, by_level)))
+        by_level.append(more)
         decisions += joins
-    return tuple(kernels), tuple(decisions)
+    wanted = assembly.settings.cross_loop
+    if wanted == "off" or (wanted == "auto" and target.interpreter):
+        return tuple(k for kernels in by_level for k in kernels), tuple(decisions)
+    joined, phases = join_phases(by_level, program, device, always=wanted == "barrier", num_warps=assembly.settings.num_warps)
+    return joined, (*decisions, *phases)
 
 
 class _Assembly:
@@ -69,7 +76,8 @@ class _Assembly:
         """``first``: number of the first kernel."""
         mine = [self.program.nests[p] for p in at]
         work = sum(points(n, self.program) for n in mine)
-        alone = [choose_task(n, self.program, self.target, self.settings.block_sizes, work) for n in mine]
+        blocks = self.settings.block_sizes
+        alone = [dot_task(n, self.program, self.target, blocks) or choose_task(n, self.program, self.target, blocks, work) for n in mine]
         tasks = form_families([ordered(t, self.settings.order) for t in alone], self.program)
         groups: tuple[tuple[Task, ...], ...] = (tasks,)
         joins: tuple[JoinDecision, ...] = ()

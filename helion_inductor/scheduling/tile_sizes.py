@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from ..ir.index import Expr, product, symbol, values_in
 from ..ir.schedule_ir import Task, TileDim
-from ..ir.tile_ir import Axis, Load, LoopNest, Scan, Store, TileProgram
+from ..ir.tile_ir import Atomic, Axis, Load, LoopNest, Scan, Store, TileProgram
 from .hints import evaluate_size
 
 PERSISTENT_LIMIT = 4096
@@ -48,7 +48,7 @@ def choose_task(nest: LoopNest, program: TileProgram, target: TileTarget, blocks
         dims = _square_dims(nest, split + 1, hints, target, blocks)
     else:
         dims = (TileDim("x", parallel, blocks.get("x", _pointwise_block(rows, work, target)), "parallel"),)
-    return Task(nest.name, dims, wide=_wide(nest, program))
+    return Task(nest.name, dims, wide=exceeds_32_bits(nest, program))
 
 
 def _pointwise_block(rows: int, work: int, target: TileTarget) -> int:
@@ -77,6 +77,8 @@ def points(nest: LoopNest, program: TileProgram) -> int:
 def _reduction_blocks(nest: LoopNest, rows: int, work: int, hints: Mapping[str, int], target: TileTarget) -> tuple[int, int]:
     extent = product(a.extent for a in nest.reduce)
     length = next_power_of_two(evaluate_size(extent, hints))
+    if is_product(nest) and not target.interpreter:
+        return _product_blocks(nest, rows, evaluate_size(extent, hints), target)
     scans = any(isinstance(s, Scan) for s in nest.body)
     if scans or (extent.is_Integer and length <= PERSISTENT_LIMIT):
         r = length
@@ -90,6 +92,28 @@ def _reduction_blocks(nest: LoopNest, rows: int, work: int, hints: Mapping[str, 
     widest = 64 if not reduce_is_contiguous(nest) else max(1, min(1024 // r, shared))
     wanted = rows if target.interpreter else widest
     return max(1, min(next_power_of_two(rows), next_power_of_two(wanted), room)), r
+
+
+def _product_blocks(nest: LoopNest, rows: int, length: int, target: TileTarget) -> tuple[int, int]:
+    """Blocks of a product of few rows, which streams its larger operand once: many elements in flight on each multiprocessor, in
+    several programs, and at least two programs for each."""
+    spread = max(1, rows // (2 * target.sm_count))
+    spread = next_power_of_two(spread + 1) // 2
+    if not reduce_is_contiguous(nest):  # neighbours in memory are columns: a few of them, and long runs of rows
+        x = min(64, max(8, spread))
+        return min(x, next_power_of_two(rows)), min(next_power_of_two(length), 2 * target.budget() // x)
+    r = next_power_of_two(length) if length <= 2048 else 1024
+    return max(1, min(target.budget() // r, spread)), r
+
+
+def is_product(nest: LoopNest) -> bool:
+    """Whether a nest is a product of matrices and vectors: nothing is stored along the reduced axes, and what it loads along them
+    is shared by its columns in part."""
+    reduced, parallel = {a.name for a in nest.reduce}, {a.name for a in nest.parallel}
+    stored = {n.name for s in nest.body if isinstance(s, (Store, Atomic)) for n in s.index.free_symbols}
+    along = [{n.name for n in s.index.free_symbols} for s in nest.body if isinstance(s, Load)]
+    along = [names for names in along if names & reduced]
+    return not stored & reduced and any(parallel - n for n in along) and any(n & parallel for n in along)
 
 
 def _reduce_dim(nest: LoopNest, block: int) -> TileDim:
@@ -151,7 +175,7 @@ def usual_warps(task: Task, nest: LoopNest) -> int:
     return 8 if elements >= 4096 else 4 if elements >= 512 else 2 if elements >= 128 else 1
 
 
-def _wide(nest: LoopNest, program: TileProgram) -> bool | None:
+def exceeds_32_bits(nest: LoopNest, program: TileProgram) -> bool | None:
     """True or False when 64-bit offsets are known to be needed or not; None when the sizes decide."""
     decided = [_exceeds(e) for e in reach(nest, program)]
     if any(d is True for d in decided):

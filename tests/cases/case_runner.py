@@ -40,18 +40,18 @@ def run_case(
     return "ok", ""
 
 
-def clone_inputs(inputs: Sequence[Any]) -> tuple:
-    """Clones that keep strides, ``requires_grad``, and which inputs share one storage."""
+def clone_inputs(inputs: Sequence[Any], device: str | None = None) -> tuple:
+    """Clones, on ``device`` where one is named, that keep strides, ``requires_grad``, and which inputs share one storage."""
     storages: dict[int, torch.Tensor] = {}
 
     def clone(tensor: torch.Tensor) -> torch.Tensor:
         if not tensor.numel():
-            return tensor.detach().clone().requires_grad_(tensor.requires_grad)
+            return tensor.detach().clone().to(device).requires_grad_(tensor.requires_grad)
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in storages:
             count = storage.nbytes() // tensor.element_size()
             flat = torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(storage, 0, (count,), (1,))
-            storages[storage.data_ptr()] = flat.clone()
+            storages[storage.data_ptr()] = flat.clone().to(device)
         flat = storages[storage.data_ptr()]
         view = flat.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
         return view.detach().requires_grad_(tensor.requires_grad)

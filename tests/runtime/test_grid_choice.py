@@ -14,9 +14,11 @@ from triton import knobs
 
 from helion_inductor.errors import HelionError, LaunchRejected
 from helion_inductor.runtime import occupancy
+from helion_inductor.runtime import state as state_module
 from helion_inductor.runtime.device_barrier import grid_barrier
-from helion_inductor.runtime.grid_choice import GridChoice, PhasedLauncher, choose_grid, decide
+from helion_inductor.runtime.grid_choice import GridChoice, choose_grid, decide
 from helion_inductor.runtime.launcher import Launcher
+from helion_inductor.runtime.phased import PhasedLauncher
 from tests.fake_machine import Compiled, Machine, machine_of, on_device
 
 
@@ -24,9 +26,21 @@ def _phased(x, y, FIRST: tl.constexpr, LAST: tl.constexpr):
     pass
 
 
+def _with_state(x, y, state, FIRST: tl.constexpr, LAST: tl.constexpr):
+    pass
+
+
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     return machine_of(_phased, monkeypatch)
+
+
+@pytest.fixture
+def phased(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    monkeypatch.setattr(state_module, "allocate_apart", lambda index, contents: contents.clone())
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda index: None)
+    monkeypatch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: None)
+    return machine_of(_with_state, monkeypatch)
 
 
 @pytest.mark.parametrize(
@@ -81,33 +95,33 @@ def _launches(machine: Machine) -> list[tuple[int, int, int, bool]]:
     return [(c["grid"][0], c["FIRST"], c["LAST"], "launch_cooperative_grid" in c) for c in made]
 
 
-def test_a_persistent_kernel_gets_fewer_programs_and_is_chosen_once(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    launch = PhasedLauncher(machine.kernel, phases=3, fixed_dtypes=True)
+def test_a_persistent_kernel_gets_fewer_programs_and_is_chosen_once(phased: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    launch = PhasedLauncher(phased.kernel, 3, fixed_dtypes=True)
     x = on_device(8)
     launch((1000,), x, x)
-    assert _launches(machine) == [(264, 0, 3, True)]
+    assert _launches(phased) == [(264, 0, 3, True)]
     monkeypatch.setattr(occupancy, "resident_programs", None)
     launch((1000,), x, x)
-    assert len(_launches(machine)) == 1 and machine.made[-1].calls[-1][0] == 264
-    assert machine.made[-1].calls[-1][-2:] == (0, 3)
+    assert len(_launches(phased)) == 1 and phased.made[-1].calls[-1][0] == 264
+    assert phased.made[-1].calls[-1][-2:] == (0, 3)
 
 
-def test_other_kernels_run_phase_by_phase_where_they_do_not_fit(machine: Machine) -> None:
-    launch = PhasedLauncher(machine.kernel, phases=3, persistent=False)
+def test_other_kernels_run_phase_by_phase_where_they_do_not_fit(phased: Machine) -> None:
+    launch = PhasedLauncher(phased.kernel, 3, persistent=False)
     x = on_device(8)
     launch((1000,), x, x)
-    assert _launches(machine) == [(1000, 0, 1, False), (1000, 1, 2, False), (1000, 2, 3, False)]
+    assert _launches(phased) == [(1000, 0, 1, False), (1000, 1, 2, False), (1000, 2, 3, False)]
     launch((100,), x, x)
-    assert _launches(machine)[3:] == [(100, 0, 3, True)]
+    assert _launches(phased)[3:] == [(100, 0, 3, True)]
 
 
-def test_another_specialisation_of_which_fewer_fit_is_chosen_anew(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    launch = PhasedLauncher(machine.kernel, phases=2, fixed_dtypes=True)
+def test_another_specialisation_of_which_fewer_fit_is_chosen_anew(phased: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    launch = PhasedLauncher(phased.kernel, 2, fixed_dtypes=True)
     x = on_device(64)
     launch((1000,), x, x)
     monkeypatch.setattr(occupancy, "_query_driver", lambda function, threads, shared: 1)
     launch((1000,), x, x[1:])  # not aligned
-    assert [grid for grid, *_ in _launches(machine)] == [264, 132]
+    assert [grid for grid, *_ in _launches(phased)] == [264, 132]
 
 
 def test_rocm_and_the_interpreter_run_phase_by_phase(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,5 +174,5 @@ def _two_phases_kernel(x, y, out, n, state, FIRST: tl.constexpr, LAST: tl.conste
 def test_the_interpreter_gets_the_same_result_phase_by_phase() -> None:
     x = torch.arange(10.0)
     y, out = torch.zeros(10), torch.zeros(10)
-    PhasedLauncher(_two_phases_kernel, phases=2, state_words=1)((4,), x, y, out, 10)
+    PhasedLauncher(_two_phases_kernel, 2)((4,), x, y, out, 10)
     assert torch.equal(out, (x + 1).flip(0))
