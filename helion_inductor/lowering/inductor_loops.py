@@ -149,8 +149,9 @@ class _EveryNodeRealised(GraphLowering):
                 continue
             if not n.meta.get(WITHIN_LOOP):
                 box.realize()
-            if n.meta.get(ROW_MAJOR) and isinstance(box.data.data, inductor_ir.ComputedBuffer):
-                box.data.data.freeze_layout_with_stride_order(list(reversed(range(len(box.get_size())))))
+            buffer = box.data.data
+            if n.meta.get(ROW_MAJOR) and isinstance(getattr(buffer, "layout", None), inductor_ir.FlexibleLayout):
+                buffer.freeze_layout_with_stride_order(list(reversed(range(len(box.get_size())))))
         made: list[Any] = self.operations[before:]
         for op in made:
             self.made_by[op.get_name()] = n.name
