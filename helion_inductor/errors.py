@@ -44,7 +44,7 @@ class InternalError(HelionError):
 
 
 class ProgramError(HelionError, IndexError):
-    """The program being compiled can only fail: eager PyTorch raises for these shapes. Raised whatever ``on_error`` is."""
+    """The program being compiled can only fail: eager PyTorch raises for these shapes and types. Raised whatever ``on_error`` is."""
 
 
 class KernelNotFound(HelionError, LookupError):

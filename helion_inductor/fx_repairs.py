@@ -31,6 +31,8 @@ def repair_graph(graph: fx.Graph) -> None:
         _follow_readers(graph, node)
     for node in graph.find_nodes(op="call_function", target=aten._unsafe_index.Tensor):
         _check_source(node)
+    for node in graph.find_nodes(op="call_function", target=aten.pow.Tensor_Scalar):
+        _check_power(node)
 
 
 def order_copies(graph: fx.Graph) -> None:
@@ -91,6 +93,14 @@ def _check_source(node: fx.Node) -> None:
     empty = [d for d, i in enumerate(indices) if i is not None and _is_zero(value.shape[d])]
     if empty and not any(_is_zero(n) for n in result.shape):
         raise ProgramError(f"{node.name} reads dimension {empty[0]} of a tensor of shape {tuple(value.shape)}: it has no elements")
+
+
+def _check_power(node: fx.Node) -> None:
+    base, exponent = node.args[:2]
+    assert isinstance(base, fx.Node)
+    dtype = base.meta["val"].dtype
+    if isinstance(exponent, int) and exponent < 0 and not (dtype.is_floating_point or dtype.is_complex):
+        raise ProgramError(f"{node.name} raises integers to the power of {exponent}: only floats have negative powers")
 
 
 def _write_out(graph: fx.Graph, node: fx.Node) -> None:

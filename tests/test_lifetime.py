@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import multiprocessing
 import pickle
 import threading
 from typing import Any
@@ -168,3 +169,26 @@ def test_compiling_again_and_again_forgets(device: str) -> None:
         gc.collect()
         sizes.append(sum(isinstance(o, torch.fx.GraphModule) for o in gc.get_objects()))
     assert sizes[-1] <= sizes[1] + 1 and counters["helion"]["graphs"] == 4
+
+
+def _in_a_child(model: Block, x: torch.Tensor, answers: Any) -> None:
+    """Runs what its parent compiled, if it can have it, and compiles something of its own."""
+    other = helion(lambda x: torch.softmax(x * 3, 0) + 1)
+    answers.put([t.tolist() for t in (model(x), other(x))])
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a forked process may not use the GPU that its parent uses")
+def test_children(start: Any) -> None:
+    torch.manual_seed(0)
+    model, x = Block(), torch.randn(4, 6)
+    with torch.no_grad():
+        expected = [model(x).tolist(), (torch.softmax(x * 3, 0) + 1).tolist()]
+        context = multiprocessing.get_context(start)
+        answers = context.Queue()
+        child = context.Process(target=_in_a_child, args=(model.requires_grad_(False), x, answers))
+        child.start()
+        actual = answers.get(timeout=120)
+        child.join()
+    for got, want in zip(actual, expected):
+        torch.testing.assert_close(torch.tensor(got), torch.tensor(want))

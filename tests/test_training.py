@@ -184,11 +184,10 @@ def _losses(model: torch.nn.Module, run: Any, batches: list[tuple[torch.Tensor, 
     return losses
 
 
-@pytest.mark.parametrize("name", ["gpt", "resnet"])
-def test_a_loop_of_steps(name: str, device: str) -> None:
+def check_steps(name: str, device: str, steps: int) -> None:
+    """As many steps of AdamW with clipped gradients: losses, and running statistics, as in eager."""
     torch.manual_seed(0)
     ours, theirs = same((GPT() if name == "gpt" else ResNet()).to(device))
-    steps = 20
     if name == "gpt":
         ids = [(torch.arange(9)[None] * (k % 3 + 1) + torch.arange(4)[:, None]).remainder(17).to(device) for k in range(steps)]
         batches = [(i[:, :-1], i[:, 1:]) for i in ids]
@@ -199,6 +198,17 @@ def test_a_loop_of_steps(name: str, device: str) -> None:
     assert actual[-1] < actual[0]
     if name == "resnet":
         torch.testing.assert_close(dict(ours.named_buffers()), dict(theirs.named_buffers()), rtol=1e-2, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", ["gpt", "resnet"])
+def test_a_loop_of_steps(name: str, device: str) -> None:
+    check_steps(name, device, 20)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["gpt", "resnet"])
+def test_a_long_loop_of_steps(name: str, device: str) -> None:
+    check_steps(name, device, 200)
 
 
 def test_double_backward_is_refused_as_by_inductor(device: str) -> None:

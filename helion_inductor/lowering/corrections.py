@@ -40,8 +40,16 @@ def var_mean(call: Call, pointwise: Call, target: Any, x: Any, dim: Any = None, 
     return variance, call(aten.mean.dim, x, dim or every, keepdim)
 
 
+def power(call: Call, pointwise: Call, target: Any, x: Any, exponent: Any) -> Any:
+    """The power of -0.5 is ``rsqrt`` in eager: NaN for -inf, and -inf for -0.0, where ``pow`` gives 0 and inf."""
+    if exponent == -0.5 and x.get_dtype().is_floating_point:
+        return call(aten.rsqrt.default, x)
+    return call(target, x, exponent)
+
+
 CORRECTED: Mapping[Any, Callable[..., Any]] = {
     aten.div.Tensor_mode: floor_division,
     aten.div.Scalar_mode: floor_division,
+    aten.pow.Tensor_Scalar: power,
     aten.var_mean.correction: var_mean,
 }

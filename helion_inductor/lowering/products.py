@@ -22,7 +22,7 @@ from .writing import Rule, Writer
 
 aten = torch.ops.aten
 MOST_ROWS = 2
-MOST_HALF_ROWS = 256  # where units that multiply halves take them: above, a library's kernels are faster
+MOST_HALF_ROWS = 128  # where units that multiply halves take them: above, a library's kernels are faster
 _FLOATS = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
 _INTS = frozenset({torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8})
 

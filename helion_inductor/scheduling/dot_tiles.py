@@ -14,6 +14,7 @@ from .tile_sizes import TileTarget, exceeds_32_bits, next_power_of_two
 LEAST = 16  # elements along each dimension that the units take
 SHORT_STEP, STEP, LONG_STEP = 64, 128, 256  # of the summed axis
 MOST_ROWS, MOST_COLUMNS = 64, 64
+FEW_COLUMNS = 32  # of a tile of many rows, which would be loaded for each tile of columns
 STAGES = 3
 
 
@@ -46,7 +47,7 @@ def _blocks(matrices: int, rows: int, columns: int, length: int, target: TileTar
                 (("m", rows, 128), ("n", columns, 256), ("k", length, 512))}  # fmt: skip
     m = max(LEAST, min(MOST_ROWS, next_power_of_two(rows)))
     n = max(LEAST, min(MOST_COLUMNS, next_power_of_two(columns)))
-    least = n if repeats and columns <= MOST_COLUMNS else LEAST
+    least = n if repeats and columns <= MOST_COLUMNS else min(n, LEAST if m == LEAST else FEW_COLUMNS)
     while n > least and matrices * -(-rows // m) * -(-columns // n) < target.sm_count:
         n //= 2
     step = SHORT_STEP if not loaded else LONG_STEP if m == LEAST else STEP

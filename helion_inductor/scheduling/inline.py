@@ -47,6 +47,8 @@ from .tile_sizes import is_product
 MAX_BODY = 240
 MULTI_USE_COST = 24
 MANY_COLUMNS = 8
+MANY_ROWS = 8  # above, products work on tiles of rows
+FEW_STEPS = 3  # a load, an index, and a conversion or product
 _FREE = frozenset({"cast", "round_to", "identity", "bitcast", "where", "logical_and"})
 _COSTLY = frozenset({
     "exp", "log", "tanh", "erf", "sin", "cos", "pow", "sigmoid", "rsqrt", "sqrt", "truediv", "log1p", "expm1", "rand", "randn",
@@ -212,6 +214,9 @@ def _better_once(source: Producer, reader: LoopNest, load: Load, uses: int, nest
     columns = evaluate_size(product(a.extent for a in reader.parallel if a.name not in mentioned), program.hints())
     if columns < MANY_COLUMNS:
         return False
+    rows = evaluate_size(product(a.extent for a in reader.parallel if a.name in mentioned), program.hints())
+    if rows >= MANY_ROWS and is_product(reader) and cost(source.nest) > FEW_STEPS:
+        return True  # each tile of columns would compute the rows anew, and keep them from going straight to the unit that multiplies
     dear = any(isinstance(s, Map) and (s.op in _DEAR or any(word in s.op for word in _SERIES)) for s in source.nest.body)
     return dear or ends_product
 

@@ -5,6 +5,8 @@ at a barrier. In return all phases of a kernel run with the registers of the hun
 once, which loops that fill the device pay for. Kernels are taken in their order; each becomes a further phase of the one before
 where that is predicted to be faster.
 
+On its own accord that is done for stretches with products of matrices, for which it was measured.
+
 Where the loops of a stretch come again, as in the layers of a model, a new kernel begins: stretches of one form then are one
 kernel, compiled once and launched for each.
 """
@@ -89,7 +91,9 @@ class _Line:
         reason = f"predicted {joined_us:.1f} us against {apart_us:.1f} us"
         reason += f", {filling_us:.1f} us of it in loops that fill the device" if filling_us else ""
         fits = True
-        if forms & self.forms:
+        if not self.always and not self._multiplies(together):
+            fits, reason = False, "no product among them: these are phases only where cross_loop='barrier' asks for it"
+        elif forms & self.forms:
             fits, reason = False, "a stretch begins again that the kernel has had"
         elif len(last.phases) >= MOST_PHASES:
             fits, reason = False, f"it has {MOST_PHASES} phases"
@@ -104,6 +108,9 @@ class _Line:
     def _with(self, kernel: KernelSchedule, other: KernelSchedule) -> KernelSchedule:
         kind = kernel.pid_type if kernel.pid_type != "flat" else "persistent_interleaved"
         return replace(kernel, pid_type=kind, num_warps=self.num_warps, phases=(*kernel.phases, *other.phases))
+
+    def _multiplies(self, kernel: KernelSchedule) -> bool:
+        return any(t.dot or is_product(self.nests[t.nest]) for t in kernel.tasks())
 
     def _filling_us(self, kernel: KernelSchedule) -> float:
         """Time of a kernel's last phase where that fills the device; products, which run as well on few programs, do not count."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,9 +83,10 @@ def agree(want: Outcome, ideal: Outcome) -> bool:
     return True
 
 
-def check(program: Program, *, dynamic: bool = False, gradients: bool = False, backend: str = "helion") -> bool:
+def check(program: Program, *, dynamic: bool = False, gradients: bool = False, backend: str = "helion",
+          options: Mapping[str, Any] | None = None) -> bool:  # fmt: skip
     """Compile, call twice and compare; False where eager itself cannot be relied on, and where plain Inductor raises the same
-    or gives the same strides."""
+    or gives the same strides. ``options`` are further ones of the backend."""
     fn, make = program.load()
     inputs = list(clone_inputs(make(), DEVICE))
     if gradients:
@@ -105,9 +106,9 @@ def check(program: Program, *, dynamic: bool = False, gradients: bool = False, b
         return False
     got = None
     try:
-        got = _call_twice(fn, inputs, backend, dynamic, gradients)
+        got = _call_twice(fn, inputs, backend, dynamic, gradients, options)
         for outcome in got:  # compared when both are through, so that a call that writes to what an earlier one returned shows
-            compare_outcomes(outcome, want, ideal)
+            compare_outcomes(outcome, want, ideal, [t.dtype for t in inputs])
     except Exception as error:
         if backend == "helion" and _before_our_seam(error, lambda: _call_twice(fn, inputs, "inductor", dynamic, gradients), got):
             return False
@@ -128,24 +129,27 @@ def _all_strides(outcomes: list[Outcome]) -> list[list[int]]:
     return [strides(t) for outcome in outcomes for t in outcome.tensors()]
 
 
-def _call_twice(fn: Any, inputs: list[torch.Tensor], backend: str, dynamic: bool, gradients: bool) -> list[Outcome]:
+def _call_twice(fn: Any, inputs: list[torch.Tensor], backend: str, dynamic: bool, gradients: bool,
+                options: Mapping[str, Any] | None = None) -> list[Outcome]:  # fmt: skip
     torch.compiler.reset()
-    options = {"options": OPTIONS} if backend == "helion" else {}
-    compiled = torch.compile(fn, backend=backend, dynamic=dynamic, **options)
+    settings = {"options": OPTIONS | dict(options or {})} if backend == "helion" else {}
+    compiled = torch.compile(fn, backend=backend, dynamic=dynamic, **settings)
     return [run(compiled, inputs, gradients=gradients) for _ in range(2)]
 
 
-def compare_outcomes(got: Outcome, want: Outcome, ideal: Outcome) -> None:
+def compare_outcomes(got: Outcome, want: Outcome, ideal: Outcome, given: Sequence[torch.dtype]) -> None:
+    """``given``: types of the inputs. A float64 that is made of integers, say, has been a float32, in the reference as well."""
+    eps = EPS if set(given) <= {torch.float64} else EPS | {torch.float64: EPS[torch.float32]}
     for number, (g, w, i) in enumerate(zip(got.tensors(), want.tensors(), ideal.tensors(), strict=True)):
         what = f"result {number}" if number < len(want.results) else f"input {number - len(want.results)}"
         assert (g.dtype, g.shape) == (w.dtype, w.shape), f"{what}: {g.dtype} {g.shape}, not {w.dtype} {w.shape}"
         assert strides(g) == strides(w), f"{what}: strides {g.stride()}, not {w.stride()}"
-        compare(what, g, w, i)
+        compare(what, g, w, i, eps[w.dtype] if w.is_floating_point() else 0.0)
     assert aliases(got) == aliases(want), f"share memory: {aliases(got)}, not {aliases(want)}"
     for number, (g, w, i) in enumerate(zip(got.gradients, want.gradients, ideal.gradients, strict=True)):
         assert (g is None) == (w is None), f"gradient {number}: {g}, not {w}"
         if g is not None and w is not None and i is not None:
-            compare(f"gradient {number}", g, w, i)
+            compare(f"gradient {number}", g, w, i, eps[w.dtype])
 
 
 def aliases(outcome: Outcome) -> set[tuple[int, int]]:
@@ -163,7 +167,7 @@ def strides(t: torch.Tensor) -> list[int]:
     return [s for n, s in zip(t.shape, t.stride()) if n > 1] if t.numel() else []
 
 
-def compare(what: str, got: torch.Tensor, want: torch.Tensor, ideal: torch.Tensor) -> None:
+def compare(what: str, got: torch.Tensor, want: torch.Tensor, ideal: torch.Tensor, eps: float) -> None:
     if not want.is_floating_point():
         assert torch.equal(got, want), f"{what}: {got} instead of {want}"
         return
@@ -175,6 +179,6 @@ def compare(what: str, got: torch.Tensor, want: torch.Tensor, ideal: torch.Tenso
     if not g.numel():
         return
     # The error of eager at one element says little of that at another, so the greatest stands for all.
-    slack = 4 * (w - i).abs().max().item() + EPS[want.dtype] * (i.abs() + FLOOR[want.dtype])
+    slack = 4 * (w - i).abs().max().item() + eps * (i.abs() + FLOOR[want.dtype])
     worst = ((g - i).abs() - slack).max().item()
     assert worst <= 0 and not math.isnan(worst), f"{what}: off by {(g - i).abs().max().item()}: {got} instead of {want}"
