@@ -181,10 +181,12 @@ class RegionPass(CustomGraphPass):
                 log.info("helion: autotune=%r measures nothing: there is no GPU", options.autotune)
             yield None
             return
-        given = {"num_warps": options.num_warps, "block_sizes": options.block_sizes}
-        fixed = {name for name, value in given.items() if value is not None} | ({"pid_type"} if options.pid_type != "auto" else set())
+        given: dict[str, Any] = {"num_warps": options.num_warps, "block_sizes": options.block_sizes}
+        given |= {name: None if getattr(options, name) == "auto" else getattr(options, name) for name in ("pid_type", "loop_order")}
+        given["l2_grouping"] = None if options.l2_grouping == 1 else options.l2_grouping
+        fixed = {name for name, value in given.items() if value is not None}
         device = describe("cuda")
-        text = f"{compat.versions()} {device.name} {device.capability} {source_hash()}"
+        text = f"{compat.versions()} {device.name} {device.capability} driver {compat.driver_version()} {source_hash()}"
         # A candidate that hangs must not use up much more than the budget.
         with Measurer(timeout_s=max(10.0, min(60.0, self._budget_s))) as measurer:
             ask = None if self.dry else measurer.ask
