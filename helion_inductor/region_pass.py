@@ -109,6 +109,12 @@ def failed_graph(name: str, graph: fx.Graph, error: Exception) -> GraphReport:
     return GraphReport(name, len(calls), (), tuple(Refusal("error", n.name, why, "on_error='raise' shows where") for n in calls))
 
 
+def left_graph(name: str, graph: fx.Graph, caller: str) -> GraphReport:
+    """The report of a graph that an operator calls, which stays with Inductor."""
+    calls = calls_of(graph)
+    return GraphReport(name, len(calls), (), tuple(Refusal("nested", n.name, f"in a graph that {caller} calls") for n in calls))
+
+
 def _report(name: str, calls: int, planned: list[PlannedRegion], plan: PartitionPlan, graph: fx.Graph) -> GraphReport:
     regions = tuple(
         RegionReport(p.compiled, tuple(n.name for n in p.nodes.members), p.taken, p.reason, p.prediction, p.tuning) for p in planned

@@ -27,7 +27,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("ir",),
     STAGES,
     ("signatures", "pieces", "pipeline", "inspecting", "tuning", "report"),
-    ("fx_sizes", "fx_bridge", "fx_repairs", "region_pass"),
+    ("fx_sizes", "fx_bridge", "fx_nested", "fx_repairs", "region_pass"),
     ("backend",),
     ("__init__", "__main__", "demo", "demo_models", "demo_table", "doctor", "explaining"),
 )
