@@ -281,6 +281,19 @@ def sort_graph(graph: fx.Graph) -> None:
         place(node)
     if waiting:
         raise ValueError(f"the graph has a cycle through {next(iter(waiting))}")
+    _sink_allocations(graph)
+
+
+def _sink_allocations(graph: fx.Graph) -> None:
+    """Move tensors that are made without values down to the first call that reads them.
+
+    They wait for nothing, so that a sort leaves them where they stood, above what their readers wait for; Inductor would
+    allocate them there.
+    """
+    order = {node: position for position, node in enumerate(graph.nodes)}
+    for node in graph.find_nodes(op="call_function", target=aten.empty_strided.default):
+        if node.users:
+            min(node.users, key=order.__getitem__).prepend(node)
 
 
 def copy_graph(graph: fx.Graph) -> fx.Graph:

@@ -17,7 +17,7 @@ FAMILIES = (
     "convolution", "collective",
 )  # fmt: skip
 PID_TYPES = ("auto", "flat", "persistent_blocked", "persistent_interleaved")
-TILE_DIMENSIONS = ("x", "y", "r")
+TILE_DIMENSIONS = ("x", "y", "r", "m", "n", "k")
 RESERVED_PATCHES = frozenset({"post_grad_custom_post_pass"})
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.\w+){1,2}")
 _SHOWN = 200  # characters of a wrong value that an error repeats
@@ -203,7 +203,7 @@ def _nothing(*_: Any) -> None:
 
 
 _OPS = f"a mapping to bool from op names such as 'aten.mm' or 'aten.add.Tensor', or families: {', '.join(FAMILIES)}"
-_BLOCKS = "a mapping from 'x', 'y' (parallel) and 'r' (reduced) to powers of two, or None"
+_BLOCKS = "a mapping from 'x', 'y' (parallel), 'r' (reduced), 'm', 'n' and 'k' (products) to powers of two, or None"
 _PATCHES = "a mapping from the names of Inductor's settings to plain JSON values"
 RULES: dict[str, Rule] = {
     "ops": Rule(_OPS, _mapping(_op_key, _op_value)),

@@ -51,7 +51,8 @@ class Options:
     """Whether dependent loops may share a kernel, as phases with barriers between them: "auto" where that pays, "off", or "barrier",
     wherever it is possible."""
     block_sizes: FrozenMap | None = None
-    """Tile sizes, powers of two, of the parallel dimension ("x"; "y" too where a loop transposes) and the reduced one ("r")."""
+    """Tile sizes, powers of two, of the parallel dimension ("x"; "y" too where a loop transposes) and the reduced one ("r"), and of rows,
+    columns and the summed axis of products of matrices ("m", "n", "k"; at least 16)."""
     split_reductions: str | int = "auto"
     """Whether long rows are reduced by many programs, in two steps: "auto" where that pays, "off", or rows of more than so many
     elements, in chunks of about as many; at least 2."""

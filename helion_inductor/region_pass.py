@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -24,9 +24,11 @@ from .fx_bridge import (
     sort_graph,
     sub_graph,
 )
+from .fx_memory import GraphMemory, Placed
+from .fx_memory_rule import Peak, next_cut, peak_of
 from .fx_sizes import SizeNodes, symbol_hints
 from .lowering.inductor_loops import LoopRefused
-from .lowering.partition import PartitionPlan, Refusal, RegionNodes, partition
+from .lowering.partition import PartitionPlan, Refusal, RegionNodes, made_nodes, partition
 from .options import Options
 from .pipeline import CompiledRegion, RegionInput, compile_region
 from .report import GraphReport, RegionReport
@@ -54,7 +56,8 @@ class PassSettings:
 @dataclass(frozen=True)
 class PlannedRegion:
     """A region of a graph with what it compiled to; ``in_place`` maps the name of an output to the graph input it is written on,
-    ``prediction`` is None where kernels are made for the interpreter; not ``possible`` where the graph cannot hold its call."""
+    ``prediction`` is None where kernels are made for the interpreter; not ``possible`` where the graph cannot hold its call;
+    ``original`` maps names of the region's own graph to those of the whole one, ``code`` is that of the refusals where not ``taken``."""
 
     nodes: RegionNodes
     compiled: CompiledRegion
@@ -64,6 +67,16 @@ class PlannedRegion:
     prediction: Prediction | None = None
     possible: bool = True
     tuning: Tuning | None = None
+    original: Mapping[str, str] = field(default_factory=dict)
+    code: str = "does-not-pay"
+
+    def gain_us(self) -> float:
+        """Predicted microseconds of a call that the region saves."""
+        t = self.prediction
+        return 0.0 if t is None else max(t.inductor, t.inductor_host) - max(t.region, t.host)
+
+
+_Weighed = tuple[list[PlannedRegion], dict[str, Unsupported], Peak | None]
 
 
 def calls_of(graph: fx.Graph) -> list[fx.Node]:
@@ -83,6 +96,7 @@ def plan_graph(name: str, graph: fx.Graph, settings: PassSettings) -> tuple[list
     done: dict[tuple[str, ...], PlannedRegion] = {}
     equal: dict[str, CompiledRegion] = {}
     nodes = SizeNodes(graph)
+    apart: list[Placed] = []
     while True:
         plan = partition(graph, options, refused, settings.devices)
         found: dict[str, Unsupported] = {}
@@ -97,8 +111,12 @@ def plan_graph(name: str, graph: fx.Graph, settings: PassSettings) -> tuple[list
                 names = [n for n in (refusal.node, *refusal.others) if n in member_names]
                 found.update({n: refusal.reason for n in names or member_names})
         if not found:
-            planned = _tuned(planned, settings)
-            return planned, _report(name, calls, planned, plan, graph)
+            made = made_nodes(graph, options, refused)
+            planned, found, peak = _within_memory(graph, planned, made, settings, apart)
+        if not found:
+            if settings.tuner is not None:
+                planned, _, peak = _within_memory(graph, _tuned(planned, settings), made, settings, apart, parts=False)
+            return planned, _report(name, calls, planned, plan, graph, peak)
         refused |= found
 
 
@@ -115,14 +133,42 @@ def left_graph(name: str, graph: fx.Graph, caller: str) -> GraphReport:
     return GraphReport(name, len(calls), (), tuple(Refusal("nested", n.name, f"in a graph that {caller} calls") for n in calls))
 
 
-def _report(name: str, calls: int, planned: list[PlannedRegion], plan: PartitionPlan, graph: fx.Graph) -> GraphReport:
+def _within_memory(graph: fx.Graph, planned: Sequence[PlannedRegion], made: set[fx.Node], settings: PassSettings,
+                   apart: list[Placed], *, parts: bool = True) -> _Weighed:  # fmt: skip
+    """The regions without those that would hold too much memory, or nodes to be left out, for which the graph is to be carved anew.
+    Only what was predicted to pay is weighed so: the option that takes all regions takes them all. ``apart`` has the parts of regions
+    that were left out before, and gets those that are now."""
+    left = list(planned)
+    if settings.options.regions != "auto" or not any(p.taken and p.prediction is not None for p in left):
+        return left, {}, None
+    memory = GraphMemory(graph, [Placed(p.nodes, p.compiled, p.original, p.in_place) for p in left] + apart, made)
+    gains = {k: p.gain_us() for k, p in enumerate(left)}
+    while True:
+        alike: dict[str, list[int]] = {}
+        for k, p in enumerate(left):
+            if p.taken:
+                alike.setdefault(p.compiled.key, []).append(k)
+        cut = next_cut(memory, [*map(tuple, alike.values())], gains, parts=parts)
+        if cut is None:
+            return left, {}, peak_of(memory, {k: memory.regions[k].nests() for ks in alike.values() for k in ks})
+        if not cut.whole:
+            nodes = [n for k in cut.regions for n in memory.regions[k].calls_of(cut.nests)]
+            apart += [memory.regions[k].left_out(cut.nests) for k in cut.regions]
+            return left, dict.fromkeys(nodes, Unsupported("peak-memory", str(cut))), None
+        for k in cut.regions:
+            left[k] = replace(left[k], taken=False, reason=str(cut), code="peak-memory")
+
+
+def _report(name: str, calls: int, planned: list[PlannedRegion], plan: PartitionPlan, graph: fx.Graph,
+            peak: Peak | None) -> GraphReport:  # fmt: skip
     regions = tuple(
         RegionReport(p.compiled, tuple(n.name for n in p.nodes.members), p.taken, p.reason, p.prediction, p.tuning) for p in planned
     )
     hint = "regions='all' takes it anyway"
-    unpaid = [Refusal("does-not-pay", n.name, p.reason, hint) for p in planned if not p.taken for n in p.nodes.members]
+    unpaid = [Refusal(p.code, n.name, p.reason, hint) for p in planned if not p.taken for n in p.nodes.members]
     in_place = _written_in_place(planned, graph)
-    return GraphReport(name, calls, regions, (*(r for r in plan.refusals if r.node not in in_place), *unpaid))
+    refusals = (*(r for r in plan.refusals if r.node not in in_place), *unpaid)
+    return GraphReport(name, calls, regions, refusals, "" if peak is None else str(peak))
 
 
 def _written_in_place(planned: list[PlannedRegion], graph: fx.Graph) -> set[str]:
@@ -143,7 +189,7 @@ def _plan_region(graph: fx.Graph, region: RegionNodes, settings: PassSettings, e
     granted = {d.output for d in compiled.in_place if d.granted}
     unread = {outputs[o] for o, t in wanted.items() if t not in inputs and _same_layout(o, t)}
     targets = {o.name: t for o, t in wanted.items() if outputs[o] in granted | unread}
-    plan = PlannedRegion(region, compiled, targets, *_judge(compiled, sub.device, settings))
+    plan = PlannedRegion(region, compiled, targets, *_judge(compiled, sub.device, settings), original=sub.original)
     if missing := nodes.missing([*_sizes(compiled, nodes), *_output_sizes(plan.nodes)]):
         return replace(plan, taken=False, possible=False, reason=f"no node of the graph carries the size {missing[0]}")
     for node in plan.nodes.outputs:

@@ -80,12 +80,13 @@ class RegionReport:
 
 @dataclass(frozen=True)
 class GraphReport:
-    """One graph that Inductor compiled: its calls, its regions, and what was left."""
+    """One graph that Inductor compiled: its calls, its regions, what was left, and what is known of its peak memory."""
 
     name: str
     calls: int
     regions: tuple[RegionReport, ...]
     refusals: tuple[Refusal, ...]
+    memory: str = ""
 
 
 @dataclass
@@ -133,6 +134,7 @@ class Report:
                     lines.append(f"    {region.prediction}")
                 lines += [f"    {line}" for line in str(region.tuning or "").splitlines()]
                 lines += [f"    {k}" for k in region.kernels()]
+            lines += [f"  {graph.memory}"] if graph.memory else []
             lines += [f"  left {r}" for r in graph.refusals]
         return "\n".join(lines)
 

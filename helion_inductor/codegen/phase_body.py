@@ -20,6 +20,7 @@ from ..ir.index import names_in
 from ..ir.schedule_ir import KernelSchedule, Phase, Task
 from ..ir.tile_ir import Buffer, Load, LoopNest, TileProgram, indices
 from .dispatch import INDENT
+from .dot_body import DotBody
 from .family_text import TABLE, FamilyText, MemberTable, family_of
 from .once import Once, once_of
 from .programs import Call, PhaseText
@@ -63,11 +64,12 @@ def _plain(name: str, nest: LoopNest, task: Task, program: TileProgram) -> _Task
     mentioned = _mentioned(nest)
     buffers = tuple(b.name for b in program.buffers if b.name in used)
     sizes = tuple(s.name for s in program.sizes if s.name in mentioned)
-    writer = partial(TaskBody, nest, task, dict(program.by_name()), program.lower())
+    known = nest, task, dict(program.by_name()), program.lower()
+    writer = partial(TaskBody, *known)
     once = _OnceText.of(name, nest, task, {b: b for b in used}) if task.once else None
     before, given = once.lines(writer) if once else ([], {})
     text = _TaskText(name, before, buffers, None, sizes, task.wide is None, *(once.call() if once else ()))
-    body = writer(positions=once.plan.inside if once else None, given=given).run()
+    body = DotBody(*known).run() if task.dot else writer(positions=once.plan.inside if once else None, given=given).run()
     text.lines.extend(_function(name, text.arguments(typed=True), f"nest @{nest.name}: {' '.join(nest.origins)}", body))
     return text
 
@@ -79,11 +81,12 @@ def _family(name: str, task: Task, nests: Mapping[str, LoopNest], program: TileP
     inner = [s.name for s in program.sizes if s.name in _mentioned(template)]
     multiples = {s: family.multiple(k) for k, s in enumerate(family.symbols)}
     stand_ins: dict[str, Buffer] = {a.name: a for a in family.arguments}
-    writer = partial(TaskBody, template, task, stand_ins, program.lower() | family.ranges(), multiples)
+    known = template, task, stand_ins, program.lower() | family.ranges(), multiples
+    writer = partial(TaskBody, *known)
     shared = {family.arguments[k].name: buffer for k, buffer in select.shared.items()}
     once = _OnceText.of(name, template, task, shared, family.symbols) if task.once else None
     before, given = once.lines(writer) if once else ([], {})
-    body = writer(positions=once.plan.inside if once else None, given=given).run()
+    body = DotBody(*known).run() if task.dot else writer(positions=once.plan.inside if once else None, given=given).run()
     values = [f"v{v}" for v in given]
     parameters = [*(f"{a.name}_ptr" for a in family.arguments), *family.symbols, *inner, *(f"{w}: tl.constexpr" for w in wide), *values]
     about = f"{len(family.members)} nests like @{template.name}: {' '.join(template.origins)}"

@@ -145,13 +145,20 @@ class PhaseText:
         if self.schedule.pid_type == "flat":
             return [f"pid_shared = {program}"]
         if self.schedule.pid_type == "persistent_interleaved":
-            return [f"for pid_shared in tl.range({program}, {total}, {_PROGRAMS}):"]
+            return [f"for pid_shared in tl.range({program}, {total}, {_PROGRAMS}{self._stages()}):"]
         if self.weighted:
             return [self._weighted_first("first", program), self._weighted_first("last", f"{program} + 1"),
-                    "for pid_shared in tl.range(first, last):"]  # fmt: skip
+                    f"for pid_shared in tl.range(first, last{self._stages()}):"]  # fmt: skip
         names = {"program": program, "programs": _PROGRAMS, "total": total}
         shares = step_lines(EQUAL_SHARE, Ranges({}, {_PROGRAMS: 1}), names)
-        return [*shares, f"for pid_shared in tl.range(first, tl.minimum(first + share, {total})):"]
+        return [*shares, f"for pid_shared in tl.range(first, tl.minimum(first + share, {total}){self._stages()}):"]
+
+    def _stages(self) -> str:
+        """Stages of the loop over tiles: a task that loops within its tiles has them there."""
+        task = self.phase.tasks[0]
+        dim = task.reduce_dim()
+        whole = len(self.phase.tasks) == 1 and (dim is None or dim.kind == "persistent")
+        return f", num_stages={task.stages}" if whole and task.stages > 1 else ""
 
     def _weighted_first(self, name: str, program: str) -> str:
         tiles = [f"{self.ends[run[-1]]} - {self.ends[run[0] - 1]}" if run[0] else self.ends[run[-1]] for _, run in self.runs]

@@ -8,7 +8,7 @@ varies over the axis and is needed by that pass's reductions and stores.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -34,6 +34,7 @@ from ..ir.tile_ir import (
     Store,
     Value,
     indices,
+    is_value,
     operands,
 )
 from .blocks import Blocks
@@ -48,7 +49,7 @@ from .reductions import accumulate, final, initial, scan_text
 class TaskBody:
     """Collects the lines of one task; ``buffers`` by name, ``lower`` the least value of each size symbol, ``multiples`` integers
     that are known to divide one. Only the statements at ``positions`` of the body are written, if that is not None; values that are
-    ``given`` to the function are known by name, with whether each is a block."""
+    ``given`` to the function are known by name, with whether each is a block; ``raw`` values are loaded as they lie in memory."""
 
     nest: LoopNest
     task: Task
@@ -57,6 +58,7 @@ class TaskBody:
     multiples: dict[str, int] = field(default_factory=dict)
     positions: frozenset[int] | None = None
     given: Mapping[int, bool] = field(default_factory=dict)
+    raw: frozenset[int] = frozenset()
     lines: list[str] = field(default_factory=list)
     depth: int = 1
 
@@ -79,17 +81,18 @@ class TaskBody:
         """The lines; without a ``tile`` nothing has parallel coordinates."""
         reduce_dim = self.task.reduce_dim()
         if tile:
-            self._parallel_coordinates()
+            self.place_tile(self.coordinates)
         if reduce_dim is None or reduce_dim.kind == "persistent":
             if reduce_dim is not None:
-                self._coordinates(reduce_dim, "0")
+                self.coordinates(reduce_dim, "0")
             for stmt in self.body:
                 self.statement(stmt)
         else:
             self._looped(reduce_dim)
         return self.lines
 
-    def _parallel_coordinates(self) -> None:
+    def place_tile(self, place: Callable[[TileDim, str], None]) -> None:
+        """Lines that find the tile of the virtual pid; ``place`` writes the coordinates of a dimension that starts there."""
         self._widen()
         dims = {d.name: d for d in self.task.parallel()}
         ranges = Ranges({}, {f"{name}_{part}": 1 for name in dims for part in ("tiles", "group", "rows")})
@@ -106,7 +109,7 @@ class TaskBody:
             if not last:
                 self.write(f"{name} = {bare(text)}")
             if (own := dims.get(name.removesuffix("_pid"))) is not None:
-                self._coordinates(own, f"{text if last else name} * {own.block}")
+                place(own, f"{text if last else name} * {own.block}")
 
     def _widen(self) -> None:
         """The virtual pid in 64 bits where offsets are, and sizes, whose product an extent is."""
@@ -118,7 +121,7 @@ class TaskBody:
         for cast in casts if self.task.wide is not False else ():
             self.write(cast if self.task.wide else INDENT + cast)
 
-    def _coordinates(self, dim: TileDim, start: str) -> None:
+    def coordinates(self, dim: TileDim, start: str) -> None:
         extent = triton_text(self.blocks.extent(dim), self.ranges)
         for line in self.blocks.coordinates(dim, self.used_names, start, extent):
             self.write(line)
@@ -126,7 +129,7 @@ class TaskBody:
     def _looped(self, dim: TileDim) -> None:
         last = max([*self.flow.depth.values(), 0])
         for depth in range(last + 1):
-            self._invariants(depth, dim)
+            self.invariants(depth, dim)
             inner = self._pass_targets(depth, dim)
             if inner:
                 self._one_pass(depth, dim, inner)
@@ -137,7 +140,8 @@ class TaskBody:
             return isinstance(stmt, Atomic) or bool(axes & set(dim.axes))
         return bool(self.flow.axes[stmt.id] & set(dim.axes))
 
-    def _invariants(self, depth: int, dim: TileDim) -> None:
+    def invariants(self, depth: int, dim: TileDim) -> None:
+        """What a pass needs that does not vary along ``dim``."""
         for stmt in self.body:
             if isinstance(stmt, Reduce) or self._varies(stmt, dim) or self._depth(stmt) != depth:
                 continue
@@ -156,28 +160,61 @@ class TaskBody:
 
     def _one_pass(self, depth: int, dim: TileDim, targets: Sequence[Stmt]) -> None:
         reduces = [s for s in targets if isinstance(s, Reduce)]
-        for s in reduces:
-            for line in initial(s, self.types_of(s.arg), self._folded_shape(s)):
-                self.write(line)
-        extent = triton_text(self.blocks.extent(dim), self.ranges)
-        self.write(f"for {dim.name}_start in tl.range(0, {extent}, {dim.block}):")
-        self.depth += 1
-        if self.task.wide is not False:
-            wide = f"tl.cast({dim.name}_start, tl.int64)"
-            self.write(f"{dim.name}_first = {wide}" if self.task.wide else f"{dim.name}_first = {wide} if WIDE else {dim.name}_start")
-        start = f"{dim.name}_start" if self.task.wide is False else f"{dim.name}_first"
-        self._coordinates(dim, start)
+        self.begin(reduces)
+        self.coordinates(dim, self.open_loop(dim))
         outside = set(self.done)
         for stmt in self._needed(targets):
             if isinstance(stmt, Reduce):
-                for line in accumulate(stmt, self.masked_argument(stmt), dim.name):
-                    self.write(line)
+                self.fold(stmt, dim)
             else:
                 self.statement(stmt)
         self.done = outside
         self.depth -= 1
+        self.end(reduces)
+
+    def begin(self, reduces: Sequence[Reduce]) -> None:
+        """Accumulators of reductions, before the loop that walks their dimension."""
+        for s in reduces:
+            for line in initial(s, self.types_of(s.arg), self._folded_shape(s)):
+                self.write(line)
+
+    def fold(self, stmt: Reduce, dim: TileDim) -> None:
+        """One step of a reduction, in that loop."""
+        for line in accumulate(stmt, self.masked_argument(stmt), dim.name):
+            self.write(line)
+
+    def end(self, reduces: Sequence[Reduce]) -> None:
+        """The values of reductions, after it."""
         for s in reduces:
             self.define(s, final(s, len(self.task.dims)), block=True)
+
+    def open_loop(self, dim: TileDim) -> str:
+        """Begins the loop over ``dim``; the text of where its block starts."""
+        extent = triton_text(self.blocks.extent(dim), self.ranges)
+        stages = f", num_stages={self.task.stages}" if self.task.stages > 1 else ""
+        self.write(f"for {dim.name}_start in tl.range(0, {extent}, {dim.block}{stages}):")
+        self.depth += 1
+        if self.task.wide is False:
+            return f"{dim.name}_start"
+        wide = f"tl.cast({dim.name}_start, tl.int64)"
+        self.write(f"{dim.name}_first = {wide}" if self.task.wide else f"{dim.name}_first = {wide} if WIDE else {dim.name}_start")
+        return f"{dim.name}_first"
+
+    def looped_pass(self, depth: int, dim: TileDim, values: set[int]) -> None:
+        """One pass along ``dim``, for those of its reductions that are among ``values``."""
+        self.invariants(depth, dim)
+        reduces = [s for s in self._pass_targets(depth, dim) if isinstance(s, Reduce) and s.id in values]
+        if reduces:
+            self._one_pass(depth, dim, reduces)
+
+    def needed(self, values: set[int]) -> list[Stmt]:
+        """The statements, in order, that ``values`` take and that were not written yet."""
+        values, picked = set(values), list[Stmt]()
+        for stmt in reversed(self.body):
+            if is_value(stmt) and stmt.id in values and stmt.id not in self.done:  # type: ignore[union-attr]
+                picked.append(stmt)
+                values.update(operands(stmt))
+        return picked[::-1]
 
     def types_of(self, value: int) -> torch.dtype:
         return next(s.dtype for s in self.nest.body if not isinstance(s, (Store, Atomic, Check)) and s.id == value)
@@ -249,12 +286,12 @@ class TaskBody:
         dim = self.task.reduce_dim()
         assert dim is not None
         dtype = self.types[stmt.arg]
-        text = self._spread(stmt.arg, self._folded_shape(stmt), dtype)
+        text = self.spread(stmt.arg, self._folded_shape(stmt), dtype)
         if not self.blocks.has_tail(dim):
             return text
         return f"tl.where({dim.name}_mask, {text}, {constant(identity(stmt.kind, dtype), dtype)})"
 
-    def _spread(self, value: int, shape: str, dtype: torch.dtype) -> str:
+    def spread(self, value: int, shape: str, dtype: torch.dtype) -> str:
         """A value as a block of ``shape``."""
         if value in self.block_values:
             return f"tl.broadcast_to(v{value}, {shape})"
@@ -289,7 +326,7 @@ class TaskBody:
         text += ")"
         if memory == torch.bool:
             text += ".to(tl.int1)"
-        text = from_memory(text, memory)
+        text = text if stmt.id in self.raw else from_memory(text, memory)
         self.define(stmt, f"tl.where(v{stmt.mask}, {text}, {constant(stmt.other, stmt.dtype)})" if later else text, block=block)
 
     def _effect(self, stmt: Effect) -> None:
@@ -313,7 +350,7 @@ class TaskBody:
         memory = self.buffers[stmt.buffer].dtype
         value = f"v{stmt.value}"
         if isinstance(stmt, Atomic):
-            text = self._spread(stmt.value, self.blocks.shape(dims), memory)
+            text = self.spread(stmt.value, self.blocks.shape(dims), memory)
             # Triton's interpreter takes the value of an atomic to be contiguous, and a broadcast one is not.
             return f"{text} * 1" if stmt.value in self.block_values and self.dims[stmt.value] != dims else text
         return to_memory(value, memory)

@@ -37,7 +37,7 @@ def canonical(schedule: KernelSchedule, program: TileProgram) -> CanonicalKernel
             for s in by_name[name].body:
                 old = getattr(s, "buffer", None)
                 if old is not None:
-                    buffers.setdefault(old, f"b{len(buffers)}")
+                    buffers.setdefault(old, f"t{len(buffers)}")
             renamed = with_buffers(by_name[name], buffers)
             bodies.append(replace(renamed, name=nests[name], origins=tuple(map(_unnumbered, renamed.origins))))
     phases = tuple(

@@ -32,6 +32,15 @@ def drop_needless_roundings(nest: LoopNest, buffers: Mapping[str, Buffer]) -> Lo
     return replace(nest, body=tuple(body))
 
 
+def types_that_hold(nest: LoopNest, buffers: Mapping[str, Buffer]) -> dict[int, set[torch.dtype]]:
+    """For each value the dtypes, shorter than its own, of which it is known to be a number."""
+    known: dict[int, set[torch.dtype]] = {}
+    for stmt in nest.body:
+        if is_value(stmt):
+            known[stmt.id] = _types_that_hold(stmt, known, buffers)  # type: ignore[union-attr]
+    return known
+
+
 def _types_that_hold(stmt: Stmt, known: Mapping[int, set[torch.dtype]], buffers: Mapping[str, Buffer]) -> set[torch.dtype]:
     match stmt:
         case Load():

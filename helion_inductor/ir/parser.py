@@ -68,7 +68,8 @@ _KERNEL = re.compile(
 _PHASE = re.compile(r"phase (?P<number>\d+)")
 _TASK = re.compile(
     r"task +nest @(?P<nest>[\w.]+)(?P<members>(?: +@[\w.]+)*) +pid_map (?P<pid_map>\w+\([^()]*\))"
-    r" +tile\((?P<tile>[^()]*)\)(?: +select=(?P<select>\w+))?(?: +weight=(?P<weight>\d+))?(?: +(?P<width>wide|narrow))?(?P<once> +once)?"
+    r" +tile\((?P<tile>[^()]*)\)(?: +select=(?P<select>\w+))?(?: +weight=(?P<weight>\d+))?(?: +(?P<width>wide|narrow))?"
+    r"(?P<once> +once)?(?: +stages=(?P<stages>\d+))?(?P<dot> +dot)?"
 )
 _PID_MAP = re.compile(r"(?:row_major\((?P<plain>[^()=]*)\)|grouped_l2\((?P<grouped>[^()=]*), group=(?P<group>\d+)\))")
 _DIM = re.compile(r"(?P<name>\w+)\[(?P<axes>[^\]]*)\]=(?P<block>\d+) (?P<kind>\w+)")
@@ -283,7 +284,7 @@ def _task(line: str) -> Task:
     wide = {"wide": True, "narrow": False, None: None}[m["width"]]
     pid_map = _pid_map(m["pid_map"], [d.name for d in dims if d.kind == "parallel"])
     return Task(m["nest"], dims, wide, pid_map, members, m["select"] or Task.select, int(m["weight"] or Task.weight),
-                m["once"] is not None)  # fmt: skip
+                m["once"] is not None, int(m["stages"] or Task.stages), m["dot"] is not None)  # fmt: skip
 
 
 def _phase(lines: _Lines, number: int) -> Phase:

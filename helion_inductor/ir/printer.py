@@ -159,7 +159,9 @@ def task_line(task: Task) -> str:
     select = "" if task.select == Task.select else f"  select={task.select}"
     weight = "" if task.weight == Task.weight else f"  weight={task.weight}"
     once = "  once" if task.once else ""
-    return f"    task nest {nests} pid_map {pid_map_text(task)} tile({dims}){select}{weight}{width}{once}"
+    dot = "  dot" if task.dot else ""
+    stages = "" if task.stages == Task.stages else f"  stages={task.stages}"
+    return f"    task nest {nests} pid_map {pid_map_text(task)} tile({dims}){select}{weight}{width}{once}{stages}{dot}"
 
 
 def schedule_lines(schedule: KernelSchedule) -> list[str]:

@@ -7,7 +7,7 @@ Grammar (text form; ``printer`` writes it, ``parser`` reads it back to an equal 
                  NEWLINE {phase}
     phase    ::= "  phase " INT NEWLINE {task}              numbered from 0
     task     ::= "    task nest @" NAME {" @" NAME} " pid_map " pidmap " tile(" dim {", " dim} ")" ["  select=table"]
-                 ["  weight=" INT] [width] ["  once"] NEWLINE
+                 ["  weight=" INT] [width] ["  once"] ["  stages=" INT] ["  dot"] NEWLINE
     pidmap   ::= "row_major(" dimnames ")" | "grouped_l2(" dimnames ", group=" INT ")"
     width    ::= "  wide" | "  narrow"
     dim      ::= NAME "[" axisnames "]=" INT (" parallel" | " persistent" | " looped")
@@ -25,7 +25,9 @@ Tasks of one phase share one virtual-pid space (task after task) and are indepen
 and virtual pids restart at 0 in each. ``persistent_blocked`` programs take equal shares of the weight of all tiles, of which
 each of a task weighs ``weight``. ``xcd_remap`` numbers programs anew on a device of several chiplets. ``wide`` tasks compute
 offsets in 64 bits, ``narrow`` ones in 32; with neither it is chosen at launch from the sizes. What all tiles of a ``once`` task
-compute alike, because it varies over no parallel axis, each program computes once, before its first tile.
+compute alike, because it varies over no parallel axis, each program computes once, before its first tile. A task of several
+``stages`` has so many tiles, or steps of a looped dimension, on their way from memory at a time. A ``dot`` task multiplies
+matrices by the units that are made for it (``dots``); its dimensions are ``z`` (batch, one matrix a tile), ``m``, ``n`` and ``k``.
 """
 
 from __future__ import annotations
@@ -62,7 +64,8 @@ class Task:
     """One nest on tiles, or a family of them: ``nest`` and further ``members``, told apart by ``select``.
 
     ``wide``: 64-bit offsets (None: decided at launch). ``weight``: what a tile costs, compared with those of other tasks.
-    ``once``: what all tiles compute alike is computed before them.
+    ``once``: what all tiles compute alike is computed before them. ``stages``: of software pipelining of its loads, 1 for none.
+    ``dot``: whether units for matrices multiply.
     """
 
     nest: str
@@ -73,6 +76,8 @@ class Task:
     select: str = "arguments"
     weight: int = 1
     once: bool = False
+    stages: int = 1
+    dot: bool = False
 
     def nests(self) -> tuple[str, ...]:
         return (self.nest, *self.members)

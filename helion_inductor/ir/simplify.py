@@ -225,9 +225,8 @@ def _floordiv(a: Expr, d: Expr, r: Ranges) -> Expr:
         return quotient
     if (multiple := _known_quotient(rest, d, r)) is not None:
         return quotient + multiple
-    small = _common(rest, d)
-    if small is not None:
-        return quotient + _floordiv(small[0], small[1], r)
+    if (common := _common(rest, d, r)) is not None:
+        return quotient + _floordiv(common[0], common[1], r)
     if (inner := _lone_quotient(rest)) is not None and positive(inner.args[1], r) and positive(d, r):
         dividend, divisor = inner.args
         return quotient + _floordiv(sympy.expand((rest - inner) * divisor + dividend), divisor * d, r)
@@ -250,27 +249,27 @@ def _mod(a: Expr, d: Expr, r: Ranges) -> Expr:
         return rest
     if (multiple := _known_quotient(rest, d, r)) is not None:
         return sympy.expand(rest - multiple * d)
-    small = _common(rest, d)
-    if small is not None and small[2] is not None:
-        return sympy.expand(small[2] * _mod(small[0], small[1], r))
+    if (common := _common(rest, d, r)) is not None:
+        m, c, g, low = common
+        return sympy.expand(g * _mod(m, c, r) + low)
     if isinstance(rest, Mod) and exact_quotient(rest.args[1], d) is not None:
         return _mod(rest.args[0], d, r)
     return Mod(rest, d)
 
 
-def _common(rest: Expr, d: Expr) -> tuple[Expr, Expr, Expr] | None:
-    """Divide ``rest`` and ``d`` by an integer g > 1 that divides d, dropping a remainder in [0, g)."""
+def _common(rest: Expr, d: Expr, r: Ranges) -> tuple[Expr, Expr, Expr, Expr] | None:
+    """(m, c, g, low) with rest == m*g + low and d == c*g for an integer g > 1, where 0 <= low < g: floordiv(rest, d) is
+    floordiv(m, c) then, and mod(rest, d) is mod(m, c)*g + low."""
     if not d.is_Integer or not rest.is_Add and not rest.is_Mul:
         return None
-    g = int(d)
-    for term in sympy.Add.make_args(rest):
-        coefficient = term.as_coeff_Mul()[0]
-        if not coefficient.is_Integer:
-            return None
-        g = int(sympy.igcd(g, coefficient))
-    if g <= 1:
+    terms = [(t.as_coeff_Mul()[0], t) for t in sympy.Add.make_args(rest)]
+    if not all(c.is_Integer for c, _ in terms):
         return None
-    return sympy.expand(rest / g), sympy.Integer(int(d) // g), sympy.Integer(g)
+    for g in sorted({int(sympy.igcd(d, c)) for c, _ in terms} | {int(sympy.igcd(d, *(c for c, _ in terms)))}, reverse=True):
+        low = sympy.Add(*[t for c, t in terms if c % g != 0])
+        if g > 1 and (low == 0 or (low != rest and _within(low, sympy.Integer(g), r))):
+            return sympy.expand((rest - low) / g), sympy.Integer(int(d) // g), sympy.Integer(g), low
+    return None
 
 
 def _recombine(e: Expr, r: Ranges) -> Expr:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from .dots import dot_plan
 from .family import signature
 from .footprint import Part, disjoint, touched
 from .pid_map import MAX_GROUP, MAX_WEIGHT
@@ -18,6 +19,7 @@ from .verify_nest import rule_name
 
 Place = tuple[int, int] | None
 Found = Iterator[tuple[Place, str]]
+MAX_STAGES = 8
 DIM_KINDS = ("parallel", "persistent", "looped")
 
 
@@ -151,6 +153,30 @@ def once_is_narrow(kernel: KernelSchedule, program: TileProgram) -> Found:
             yield place, f"@{task.nest} computes some of it once, in a {kernel.pid_type} kernel with {task.wide} wide offsets"
 
 
+def dot_multiplies(kernel: KernelSchedule, program: TileProgram) -> Found:
+    """A dot task has nests that multiply matrices, and tiles that the units for it take: one matrix, 16 or more along the others."""
+    nests, buffers = _nests(program), program.by_name()
+    for place, task in _tasks(kernel):
+        if not task.dot:
+            continue
+        for name in task.nests():
+            plan = dot_plan(nests[name], buffers)
+            if plan is None:
+                yield place, f"@{name} multiplies no matrices"
+                continue
+            wanted = {"m": plan.rows, "n": plan.columns} | ({"z": plan.batch} if plan.batch else {})
+            if {d.name: d.axes for d in task.parallel()} != wanted:
+                yield place, f"the dimensions of @{name} are {', '.join(f'{n}{list(a)}' for n, a in wanted.items())}"
+        yield from ((place, f"the block of {d.name} is {d.block}") for d in task.dims if (d.block != 1 if d.name == "z" else d.block < 16))
+
+
+def task_stages(kernel: KernelSchedule, program: TileProgram) -> Found:
+    """A task has from 1 to 8 stages."""
+    for place, task in _tasks(kernel):
+        if not 1 <= task.stages <= MAX_STAGES:
+            yield place, f"{task.stages} stages: a task has from 1 to {MAX_STAGES}"
+
+
 def known_select(kernel: KernelSchedule, program: TileProgram) -> Found:
     """A family selects its members in a way that has a meaning."""
     for place, task in _tasks(kernel):
@@ -216,7 +242,7 @@ def dims_cover_axes(kernel: KernelSchedule, program: TileProgram) -> Found:
         nest = nests[name]
         inner = [d for d in task.dims if d.kind != "parallel"]
         parallel = [a for d in task.dims if d.kind == "parallel" for a in d.axes]
-        if parallel != [a.name for a in nest.parallel]:
+        if (sorted(parallel) if task.dot else parallel) != (sorted if task.dot else list)(a.name for a in nest.parallel):
             wanted = ", ".join(a.name for a in nest.parallel)
             yield place, f"the parallel dimensions hold ({', '.join(parallel)}), the parallel axes are ({wanted})"
         reduce = tuple(a.name for a in nest.reduce)
@@ -273,6 +299,6 @@ def dependence_order(kernel: KernelSchedule, program: TileProgram) -> Found:
 
 KERNEL_RULES: tuple[Callable[[KernelSchedule, TileProgram], Found], ...] = (
     known_pid_type, known_select, launch_settings, phase_not_empty, known_nest, nest_once, family_form, dim_names, dims_cover_axes,
-    pid_map_order, pid_map_group, task_weight, once_is_narrow, block_power_of_two, persistent_holds_all, scan_not_looped, phase_independent,
-    dependence_order,
+    pid_map_order, pid_map_group, task_weight, once_is_narrow, task_stages, dot_multiplies, block_power_of_two, persistent_holds_all,
+    scan_not_looped, phase_independent, dependence_order,
 )  # fmt: skip

@@ -51,6 +51,7 @@ _ONLY_FOR_CPU = """
     special_shifted_chebyshev_polynomial_w special_spherical_bessel_j0 special_zeta"""
 _FALLS_BACK_ON_GPU = frozenset(getattr(p, o) for p in [getattr(_aten, name) for name in _ONLY_FOR_CPU.split()] for o in p.overloads())
 WITHIN_LOOP = "within_loop"  # in the meta of a node that need not be a loop of its own: a step of what one node of the graph means
+ROW_MAJOR = "row_major"  # in the meta of a node whose loop lays its result out so, whatever the layout of what it reads
 MANY = 16  # tensors that a cat in one loop has at most
 _LEAST_INT = -(2**63)
 _FEATURES = (BackendFeature.SCAN, BackendFeature.TUPLE_REDUCTION, BackendFeature.INPLACE_BUFFERS)
@@ -143,9 +144,13 @@ class _EveryNodeRealised(GraphLowering):
         before = len(self.operations)
         result = super().run_node(n)
         boxes = result if isinstance(result, (tuple, list)) else (result,)
-        for box in () if n.meta.get(WITHIN_LOOP) else boxes:
-            if isinstance(box, inductor_ir.TensorBox) and isinstance(box.data, inductor_ir.StorageBox):
+        for box in boxes:
+            if not isinstance(box, inductor_ir.TensorBox) or not isinstance(box.data, inductor_ir.StorageBox):
+                continue
+            if not n.meta.get(WITHIN_LOOP):
                 box.realize()
+            if n.meta.get(ROW_MAJOR) and isinstance(box.data.data, inductor_ir.ComputedBuffer):
+                box.data.data.freeze_layout_with_stride_order(list(reversed(range(len(box.get_size())))))
         made: list[Any] = self.operations[before:]
         for op in made:
             self.made_by[op.get_name()] = n.name

@@ -30,6 +30,7 @@ from .write_out import rule_of
 
 _HINTS = {
     "recomputed": "regions='all' stores it",
+    "peak-memory": "regions='all' takes it anyway",
     "not-opted-in": "set ops={...: True}",
     "family": "convolutions and collectives are left to Inductor",
     "product-rows": "ops={'matmul': True} takes it anyway",

@@ -22,6 +22,7 @@ from .writing import Rule, Writer
 
 aten = torch.ops.aten
 MOST_ROWS = 2
+MOST_HALF_ROWS = 128  # where units that multiply halves take them: above, a library's kernels are faster
 _FLOATS = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
 _INTS = frozenset({torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8})
 
@@ -35,14 +36,20 @@ def _wide(dtype: torch.dtype) -> torch.dtype:
 
 def _sum_of_products(w: Writer, a: fx.Node, b: fx.Node) -> fx.Node:
     """``a @ b`` of tensors with equal leading dimensions, not rounded yet; ``a`` may have one dimension, as may ``b``."""
-    wide = _wide(w.dtype(a))
-    a, b = w.to(a, wide), w.to(b, wide)
+    a, b = _factor(w, a), _factor(w, b)
     if _rank(a) == _rank(b) == 1:
         return w.call(aten.sum.default, w.call(aten.mul.Tensor, a, b))
     if _rank(b) == 1:  # [M, K] @ [K]
         return w.call(aten.sum.dim_IntList, w.call(aten.mul.Tensor, a, b), [-1])
     rows, columns = w.call(aten.unsqueeze.default, a, -1), w.call(aten.unsqueeze.default, b, -3)
-    return w.call(aten.sum.dim_IntList, w.call(aten.mul.Tensor, rows, columns), [-2])
+    return w.row_major(w.call(aten.sum.dim_IntList, w.call(aten.mul.Tensor, rows, columns), [-2]))
+
+
+def _factor(w: Writer, x: fx.Node) -> fx.Node:
+    """``x`` as it is multiplied: rounded to its dtype, where what makes it is computed in the same loop, and then widened."""
+    dtype = w.dtype(x)
+    wide = w.to(x, _wide(dtype))
+    return wide if wide is x else w.to(w.to(wide, dtype), w.dtype(wide))
 
 
 def _rank(node: fx.Node) -> int:
@@ -70,6 +77,10 @@ def _where(w: Writer, condition: fx.Node, x: fx.Node, other: float) -> fx.Node:
     return w.call(aten.where.self, condition, x, w.create(aten.full.default, x, (), other, dtype=w.dtype(x)))
 
 
+def _count(w: Writer, like: fx.Node, length: int) -> fx.Node:
+    return w.create(torch.ops.prims.iota.default, like, length, start=0, step=1, dtype=torch.int64, requires_grad=False)
+
+
 def _attention(w: Writer, query: fx.Node, key: fx.Node, value: fx.Node, mask: fx.Node | None, causal: bool, scale: float | None) -> fx.Node:
     """The first result of scaled dot-product attention; a row of which everything is masked is 0."""
     rows, keys, width = query.meta["val"].shape[-2], key.meta["val"].shape[-2], query.meta["val"].shape[-1]
@@ -81,14 +92,15 @@ def _attention(w: Writer, query: fx.Node, key: fx.Node, value: fx.Node, mask: fx
     elif mask is not None:
         scores = w.call(aten.add.Tensor, scores, w.to(mask, w.dtype(scores)))
     if causal:
-        at = w.create(aten.arange.default, query, keys)
-        row = w.call(aten.unsqueeze.default, w.create(aten.arange.default, query, rows), -1)
+        at, row = _count(w, query, keys), w.call(aten.unsqueeze.default, _count(w, query, rows), -1)
         scores = _where(w, w.call(aten.le.Tensor, at, row), scores, -math.inf)
-    scores = w.done(scores)
+    scores = w.done(w.row_major(scores))
     top = w.call(aten.amax.default, scores, [-1], True)
     top = w.done(_where(w, w.call(aten.ne.Scalar, top, -math.inf), top, 0.0))
     weights = w.call(aten.exp.default, w.call(aten.sub.Tensor, scores, top))
     total = w.done(w.call(aten.sum.dim_IntList, weights, [-1], True))
+    # Weights are rounded as the values are where units that multiply halves are to take them, as in fused kernels for attention.
+    weights = w.to(weights, w.dtype(value)) if rows > MOST_ROWS else weights
     average = w.call(aten.div.Tensor, _sum_of_products(w, weights, w.to(value, w.dtype(weights))), total)
     return w.to(_where(w, w.call(aten.ne.Scalar, total, 0.0), average, 0.0), result)
 
@@ -137,8 +149,9 @@ def refusal(node: fx.Node, *, opted_in: bool) -> Unsupported | None:
         rows = values[0].shape[-2]
     else:
         rows = _rows(node)
-    if rows > MOST_ROWS and not opted_in:
-        return Unsupported(f"{kind}-rows", f"a {kind} of {rows} rows, more than {MOST_ROWS}, is bound by arithmetic")
+    most = MOST_HALF_ROWS if all(v.dtype.itemsize == 2 for v in values if v.dtype != torch.bool) else MOST_ROWS
+    if rows > most and not opted_in:
+        return Unsupported(f"{kind}-rows", f"a {kind} of {rows} rows, more than {most}, is bound by arithmetic")
     return None
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from .inductor_loops import WITHIN_LOOP
+from .inductor_loops import ROW_MAJOR, WITHIN_LOOP
 
 prims = torch.ops.prims
 
@@ -34,6 +34,11 @@ class Writer:
         node = self.graph.create_node("call_function", target, args, kwargs, name=self.name)
         with like.meta["val"].fake_mode:
             node.meta = {"val": target(*args, **kwargs), WITHIN_LOOP: True}
+        return node
+
+    def row_major(self, node: fx.Node) -> fx.Node:
+        """The same, laid out so that the last dimension walks memory if it is stored, whatever the layout of what it reads."""
+        node.meta[ROW_MAJOR] = True
         return node
 
     def done(self, node: fx.Node) -> fx.Node:

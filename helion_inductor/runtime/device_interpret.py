@@ -143,6 +143,7 @@ LIFTED: Mapping[str, Callable[..., Any]] = {
     **{name: lift(FORMULAS[formula]) for name, formula in _FORMULA_OF.items()},
     "narrow": lift(torch.Tensor.to),
     "widen": lift(torch.Tensor.to, torch.float32),
+    "dot": lift(lambda a, b, acc: acc + a.to(torch.float32) @ b.to(torch.float32)),
     "frexp": lift(torch.frexp),
     "rand_lanes": lift(FORMULAS["rand"], 4),
     "randn_lanes": lift(FORMULAS["randn"], 4),

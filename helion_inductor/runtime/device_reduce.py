@@ -202,3 +202,9 @@ def cummin(x, index, axis: tl.constexpr):
 def device_assert(condition, message: tl.constexpr):
     """Stop the kernel with `message` where `condition` is false; compiled in only under the launch option `debug`."""
     tl.device_assert(condition, message)
+
+
+@triton.jit
+def dot(a, b, acc):
+    """`acc` + the matrix product of `a` [m, k] and `b` [k, n], halves both, summed in f32."""
+    return tl.dot(a, b, acc)

@@ -347,8 +347,16 @@ def _answer(kernel: dict[str, Any]) -> dict[str, Any]:
     try:
         resources = compile_offline(getattr(_import_file(path), name), signature, constexprs, **fields)
     except _COMPILE_ERRORS as error:
-        return {"error": f"{type(error).__name__}: {error}"}
+        return {"error": f"{type(error).__name__}: {_root(error)}"}
+
     return {"resources": dataclasses.asdict(resources)}
+
+
+def _root(error: BaseException) -> BaseException:
+    """The error in the innermost function: those of its callers only point at it."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
 
 
 def _answer_all(kernels: Sequence[dict[str, Any]], workers: int) -> list[dict[str, Any]]:

@@ -20,6 +20,7 @@ from ..ir.schedule_ir import KernelSchedule, Task, TileDim
 from ..ir.tile_ir import LoopNest, Scan, TileProgram
 from .device_model import H200_MODEL, DeviceModel
 from .hints import evaluate_size
+from .library import library_calls
 from .tile_sizes import TileTarget, choose_task, next_power_of_two, points, reduce_is_contiguous, usual_warps
 from .work import Work, nest_bytes, nest_work, task_work
 
@@ -129,8 +130,10 @@ def _of_foreach(nest: LoopNest) -> bool:
 
 
 def _inductor_nest(nest: LoopNest, program: TileProgram, device: DeviceModel) -> InductorNest:
-    task = choose_task(nest, program, TileTarget(device.info.sm_count), {}, points(nest, program))
     tensors = len({*nest.reads(), *nest.writes()})
+    if (calls := library_calls(nest, program, device)) is not None:
+        return InductorNest(calls.us, calls.launches, tensors, 0.0)
+    task = choose_task(nest, program, TileTarget(device.info.sm_count), {}, points(nest, program))
     tasks = dict.fromkeys((task, _looped(task, nest, program)) if not _long_row(task, nest, program) else (_looped(task, nest, program),))
     sides = [side(nest_work(nest, t, program, usual_warps(t, nest), device)) for t in tasks]
     best = min(sides, key=lambda s: s.us(device))

@@ -21,6 +21,10 @@ class DeviceModel:
     - ``bandwidth``: bytes read and written; a copy from device to device reached 4.28e12 on the H200, 0.87 of its pins.
     - ``slots``: instructions of single lanes. 0.6 of what the schedulers could issue: loops bound by arithmetic (layer norm with
       an exact gelu over 8192 x 4096 bf16: 65 us for about 40 instructions an element) reach no more.
+    - ``matrix_flops``: of products of halves, counting a multiplication and an addition as two; a large one of bf16 reached 6.9e14 and
+      more.
+    - ``step_us``: a step of 128 along the summed axis of a tile of 64 x 64, with the loads of the next ones under way: products of
+      128 rows by 768 x 2304 take 5.2 with their launch, six steps.
     - ``launch_us``: an empty kernel as a node of a CUDA graph, 0.92.
     - ``start_us`` and ``memory_us``: from a program's first instruction to its first load, and from a load that misses the caches
       to its value. A kernel of 64 x 1024 elements of tanh(x) * w + sin(x) takes 2.2 with its launch, and so do 0.92 + 0.3 + 0.6
@@ -28,7 +32,9 @@ class DeviceModel:
     - ``reduce_us``: folding a block across the warps of a program. Layer norms of 256 rows, which have two such, take 2.9.
     - ``body_us``: the first run of each further body on a multiprocessor, whose code has to be fetched: kernels of 32 and 64
       different bodies take 0.2 to 0.4 a body longer than their work.
-    - ``barrier_us``: a barrier of all programs in a cooperative kernel, 0.9.
+    - ``barrier_us``: a barrier of all programs in a cooperative kernel, 0.9. ``drain_us``: what a kernel loses besides its launch that
+      waits for the last program of another: the seven phases of a decoder layer of 2048 x 8192 take 62.9 as launches in a graph, and
+      56 in one.
     - ``host_launch_us``: Inductor's launch of a kernel from the host, ``host_tensor_us`` for each tensor that is handed over;
       ``host_region_us``: a call of a region with one kernel, and ``host_kernel_us`` for each further kernel of it.
     """
@@ -36,6 +42,7 @@ class DeviceModel:
     info: DeviceInfo
     bandwidth: float
     slots: float
+    matrix_flops: float = 6.0e14
     launch_us: float = 0.92
     start_us: float = 0.3
     memory_us: float = 0.6
@@ -43,6 +50,8 @@ class DeviceModel:
     reduce_us: float = 0.3
     body_us: float = 0.25
     barrier_us: float = 0.9
+    drain_us: float = 1.1
+    step_us: float = 0.5
     host_launch_us: float = 7.0
     host_tensor_us: float = 0.1
     host_region_us: float = 5.0
@@ -67,7 +76,8 @@ def device_model(info: DeviceInfo) -> DeviceModel:
         return device_model(H200)
     share = info.memory_bytes_per_s / H200.memory_bytes_per_s if info.memory_bytes_per_s else 1.0
     lanes = LANES_PER_SM if info.capability >= (8, 6) else LANES_PER_SM // 2
-    return DeviceModel(info, 4.28e12 * share, 0.6 * info.sm_count * lanes * (info.clock_hz or H200.clock_hz))
+    clock = info.sm_count * (info.clock_hz or H200.clock_hz)
+    return DeviceModel(info, 4.28e12 * share, 0.6 * lanes * clock, 6.0e14 * clock / (H200.sm_count * H200.clock_hz))
 
 
 H200_MODEL = device_model(H200)

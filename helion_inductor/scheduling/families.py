@@ -29,7 +29,7 @@ def form_families(tasks: Sequence[Task], program: TileProgram) -> tuple[Task, ..
     for task in tasks:
         single = all(d.block <= (1 if d.kind == "parallel" else SHORT_ROW) and d.kind != "looped" for d in task.dims)
         kept = tuple((d.name, d.axes, d.kind, 0 if single or d.kind == "parallel" else d.block) for d in task.dims)
-        groups.setdefault((signature(nests[task.nest], buffers), kept, task.pid_map), []).append(task)
+        groups.setdefault((signature(nests[task.nest], buffers), kept, task.pid_map, task.dot), []).append(task)
     result: list[Task] = []
     for group in groups.values():
         if len(group) > 1:

@@ -47,6 +47,8 @@ from .tile_sizes import is_product
 MAX_BODY = 240
 MULTI_USE_COST = 24
 MANY_COLUMNS = 8
+MANY_ROWS = 8  # above, products work on tiles of rows
+FEW_STEPS = 3  # a load, an index, and a conversion or product
 _FREE = frozenset({"cast", "round_to", "identity", "bitcast", "where", "logical_and"})
 _COSTLY = frozenset({
     "exp", "log", "tanh", "erf", "sin", "cos", "pow", "sigmoid", "rsqrt", "sqrt", "truediv", "log1p", "expm1", "rand", "randn",
@@ -203,8 +205,7 @@ def _better_once(source: Producer, reader: LoopNest, load: Load, uses: int, nest
                  program: TileProgram) -> bool:  # fmt: skip
     """Whether a value is computed once rather than by all that read it: because it can be had at the end of the product of matrices
     that it is made of, or because it is dear and ``reader`` needs it for many columns alike."""
-    here = [s.buffer for s in source.nest.body if isinstance(s, Load) and s.index == source.store.index]
-    ends_product = any(is_product(nests[p]) for b in here for p in writes.get(b, ()))
+    ends_product = _ends_product(source.nest, source.store, nests, writes)
     if ends_product and uses > 1:
         return True
     if not reader.reduce or values_in(load.index):
@@ -213,8 +214,22 @@ def _better_once(source: Producer, reader: LoopNest, load: Load, uses: int, nest
     columns = evaluate_size(product(a.extent for a in reader.parallel if a.name not in mentioned), program.hints())
     if columns < MANY_COLUMNS:
         return False
+    rows = evaluate_size(product(a.extent for a in reader.parallel if a.name in mentioned), program.hints())
+    if rows >= MANY_ROWS and is_product(reader) and cost(source.nest) > FEW_STEPS:
+        return True  # each tile of columns would compute the rows anew, and keep them from going straight to the unit that multiplies
     dear = any(isinstance(s, Map) and (s.op in _DEAR or any(word in s.op for word in _SERIES)) for s in source.nest.body)
     return dear or ends_product
+
+
+def _ends_product(nest: LoopNest, store: Store, nests: list[LoopNest], writes: Mapping[str, list[int]]) -> bool:
+    """Whether a nest without reductions can be had at the end of a product: it reads its result, or what is made of that alike, at
+    the elements that it stores."""
+    here = [s.buffer for s in nest.body if isinstance(s, Load) and s.index == store.index]
+    for writer in (nests[p] for b in here for p in writes.get(b, ())):
+        last = next((s for s in writer.body if isinstance(s, Store)), None)
+        if is_product(writer) or (not writer.reduce and last is not None and _ends_product(writer, last, nests, writes)):
+            return True
+    return False
 
 
 def inline_producers(program: TileProgram) -> TileProgram:

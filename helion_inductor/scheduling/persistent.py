@@ -9,6 +9,7 @@ from ..ir.schedule_ir import KernelSchedule, Phase, Task
 from ..ir.tile_ir import TileProgram
 from .cost import kernel_us
 from .device_model import H200_MODEL, DeviceModel
+from .dot_tiles import dot_task
 from .families import form_families, within_pointer_limit
 from .guard import JoinDecision, worth_joining
 from .phases import PhaseDecision, join_phases
@@ -75,7 +76,8 @@ class _Assembly:
         """``first``: number of the first kernel."""
         mine = [self.program.nests[p] for p in at]
         work = sum(points(n, self.program) for n in mine)
-        alone = [choose_task(n, self.program, self.target, self.settings.block_sizes, work) for n in mine]
+        blocks = self.settings.block_sizes
+        alone = [dot_task(n, self.program, self.target, blocks) or choose_task(n, self.program, self.target, blocks, work) for n in mine]
         tasks = form_families([ordered(t, self.settings.order) for t in alone], self.program)
         groups: tuple[tuple[Task, ...], ...] = (tasks,)
         joins: tuple[JoinDecision, ...] = ()

@@ -5,6 +5,8 @@ at a barrier. In return all phases of a kernel run with the registers of the hun
 once, which loops that fill the device pay for. Kernels are taken in their order; each becomes a further phase of the one before
 where that is predicted to be faster.
 
+On its own accord that is done for stretches with products of matrices, for which it was measured.
+
 Where the loops of a stretch come again, as in the layers of a model, a new kernel begins: stretches of one form then are one
 kernel, compiled once and launched for each.
 """
@@ -15,16 +17,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..ir.canonical import canonical_text
-from ..ir.schedule_ir import KernelSchedule, Phase
+from ..ir.schedule_ir import KernelSchedule, Phase, Task
 from ..ir.tile_ir import TileProgram
-from .cost import kernel_us
+from .cost import Side, kernel_us, nest_bytes, side
 from .device_model import DeviceModel
+from .guard import RISK
 from .hints import evaluate_size
+from .tile_sizes import is_product, reduce_is_contiguous
+from .work import task_work
 
 MOST_PHASES = 24  # of one kernel: the compiler takes its time for each
 WARPS = 4  # programs of this size, several on a multiprocessor, hide one another's waiting
 MOST_POINTERS = 400
 ONCE_TILES = 256
+STAGES = 3
+STREAMED_ROW = 512  # elements along which a matrix is walked; shorter runs are copied piece by piece, which takes longer
+STREAMED_BYTES = 2**22
 
 
 @dataclass(frozen=True)
@@ -50,7 +58,7 @@ def join_phases(levels: Sequence[Sequence[KernelSchedule]], program: TileProgram
     line = _Line(program, device, always, num_warps or WARPS)
     for kernels in levels:
         line.add(kernels)
-    kernels = tuple(replace(k, name=f"k{number}", phases=line.once(k)) for number, k in enumerate(line.done))
+    kernels = tuple(replace(k, name=f"k{number}", phases=line.refined(k)) for number, k in enumerate(line.done))
     return kernels, tuple(line.decisions)
 
 
@@ -76,17 +84,22 @@ class _Line:
     def _joins(self, kernel: KernelSchedule, forms: set[str]) -> bool:
         last = self.done[-1]
         together = self._with(last, kernel)
-        apart_us = kernel_us(last, self.program, self.device) + kernel_us(kernel, self.program, self.device)
+        apart_us = kernel_us(last, self.program, self.device) + kernel_us(kernel, self.program, self.device) + self.device.drain_us
         joined_us = kernel_us(together, self.program, self.device)
+        filling_us = min(self._filling_us(last), self._filling_us(kernel))
+        margin = RISK * filling_us
         reason = f"predicted {joined_us:.1f} us against {apart_us:.1f} us"
+        reason += f", {filling_us:.1f} us of it in loops that fill the device" if filling_us else ""
         fits = True
-        if forms & self.forms:
+        if not self.always and not self._multiplies(together):
+            fits, reason = False, "no product among them: these are phases only where cross_loop='barrier' asks for it"
+        elif forms & self.forms:
             fits, reason = False, "a stretch begins again that the kernel has had"
         elif len(last.phases) >= MOST_PHASES:
             fits, reason = False, f"it has {MOST_PHASES} phases"
         elif len(self._buffers(together)) > MOST_POINTERS:
             fits, reason = False, f"both touch more than {MOST_POINTERS} tensors"
-        joins = fits and (self.always or joined_us < apart_us)
+        joins = fits and (self.always or apart_us - joined_us > margin)
         self.decisions.append(PhaseDecision(kernel.tasks()[0].nest, f"k{len(self.done) - 1}", joins, reason))
         if joins:
             self.done[-1] = together
@@ -96,8 +109,17 @@ class _Line:
         kind = kernel.pid_type if kernel.pid_type != "flat" else "persistent_interleaved"
         return replace(kernel, pid_type=kind, num_warps=self.num_warps, phases=(*kernel.phases, *other.phases))
 
-    def once(self, kernel: KernelSchedule) -> tuple[Phase, ...]:
-        """The phases, where most programs have several tiles of a task, with what these have in common computed once."""
+    def _multiplies(self, kernel: KernelSchedule) -> bool:
+        return any(t.dot or is_product(self.nests[t.nest]) for t in kernel.tasks())
+
+    def _filling_us(self, kernel: KernelSchedule) -> float:
+        """Time of a kernel's last phase where that fills the device; products, which run as well on few programs, do not count."""
+        tasks = [t for t in kernel.phases[-1].tasks if not is_product(self.nests[t.nest])]
+        return sum((side(task_work(t, self.program, kernel.num_warps, self.device)) for t in tasks), Side()).filling_us(self.device)
+
+    def refined(self, kernel: KernelSchedule) -> tuple[Phase, ...]:
+        """The phases, where most programs have several tiles of a task, with what these have in common computed once, and with
+        loads under way for the next ones."""
         if len(kernel.phases) == 1:
             return kernel.phases
         hints = self.program.hints()
@@ -105,8 +127,19 @@ class _Line:
         for phase in kernel.phases:
             tiles = [evaluate_size(t.all_tiles(self.nests), hints) for t in phase.tasks]
             many = [t.wide is False and n >= max(ONCE_TILES, sum(tiles) // 2) for t, n in zip(phase.tasks, tiles, strict=True)]
-            result.append(Phase(tuple(replace(t, once=m) for t, m in zip(phase.tasks, many, strict=True))))
+            refined = (t if t.dot else replace(t, once=m, stages=self._stages(t)) for t, m in zip(phase.tasks, many, strict=True))
+            result.append(Phase(tuple(refined)))
         return tuple(result)
+
+    def _stages(self, task: Task) -> int:
+        """Stages of a product that streams a matrix."""
+        nest = self.nests[task.nest]
+        dim = task.reduce_dim()
+        if dim is None or dim.block < STREAMED_ROW or not is_product(nest) or not reduce_is_contiguous(nest):
+            return 1
+        if sum(nest_bytes(self.nests[n], self.program) for n in task.nests()) < STREAMED_BYTES:
+            return 1
+        return STAGES
 
     def _buffers(self, kernel: KernelSchedule) -> set[str]:
         nests = [self.nests[n] for t in kernel.tasks() for n in t.nests()]

@@ -65,7 +65,15 @@ class _Search:
                 self.after[p].add(position)
         self.tried: list[PlacementDecision] = []
         self.looked_at = 0
+        self.gains: dict[object, float] = {}
+        self.forms = self._forms()
         self.temporary = self._temporary()
+
+    def _forms(self) -> list[int]:
+        """A number for each nest, equal for those of one form and equal extents: in a model, a layer is like the next."""
+        buffers, numbers = self.program.by_name(), dict[object, int]()
+        keys = [(signature(n, buffers), tuple(n.extents().values())) for n in self.program.nests]
+        return [numbers.setdefault(k, len(numbers)) for k in keys]
 
     def _temporary(self) -> list[tuple[int, list[int]]]:
         """Bytes of each temporary buffer, and the positions of the nests that use it."""
@@ -93,8 +101,9 @@ class _Search:
         now = self.level[group[0]]
         gains: dict[int, float] = {}
         for there in range(now + 1, self._latest(group) + 1):
-            if self.looked_at < MOST_NESTS:
-                gains[there] = self._gain(group, now, there)
+            gain = self._gain(group, now, there)
+            if gain is not None:
+                gains[there] = gain
         best = max(gains, key=lambda t: (gains[t], -t), default=now)
         for there, gain in gains.items():
             moves = there == best and gain >= MARGIN_US
@@ -106,13 +115,20 @@ class _Search:
                 for p in group:
                     self.level[p] = there
 
-    def _gain(self, group: Positions, now: int, there: int) -> float:
+    def _gain(self, group: Positions, now: int, there: int) -> float | None:
+        """Predicted microseconds less; None where too much has been looked at already."""
         moving = set(group)
         here = tuple(p for p, at in enumerate(self.level) if at == now)
         others = tuple(p for p, at in enumerate(self.level) if at == there)
         without = tuple(p for p in here if p not in moving)
-        self.looked_at += 2 * (len(here) + len(others))
-        return self.level_us(here) + self.level_us(others) - self.level_us(without) - self.level_us(tuple(sorted(others + group)))
+        key = tuple(tuple(sorted(self.forms[p] for p in at)) for at in (here, others, group))
+        if key not in self.gains:
+            if self.looked_at >= MOST_NESTS:
+                return None
+            self.looked_at += 2 * (len(here) + len(others))
+            before, after = (here, others), (without, tuple(sorted(others + group)))
+            self.gains[key] = sum(map(self.level_us, before)) - sum(map(self.level_us, after))
+        return self.gains[key]
 
     def _held(self, group: Positions, there: int) -> int:
         """The most bytes of temporary buffers that are alive at one level, with ``group`` at level ``there``."""

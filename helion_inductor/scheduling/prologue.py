@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ..ir.index import names_in, values_in
+from ..ir.index import names_in, product, values_in
 from ..ir.rewrite import cse, dce
 from ..ir.tile_ir import Atomic, Axis, Load, LoopNest, Scan, Store, TileProgram
 from .fuse_vertical import FusionDecision, join_on_axes
@@ -25,6 +25,7 @@ from .inline import MAX_BODY, drop_dead
 from .tile_sizes import points
 
 MOST_POINTS = 65536  # of the nest that is repeated
+FEW_COLUMNS, MANY_POINTS = 128, 2**24  # columns that a tile or two hold; points then
 LEAST_READER = 8  # times as many points has the nest that repeats it
 
 
@@ -66,9 +67,16 @@ def _source(nests: list[LoopNest], position: int, writers: Mapping[str, list[int
             continue
         if any(at[0] < w < position for b in source.reads() for w in writers.get(b, ())):
             continue
-        if points(source, program) <= min(MOST_POINTS, points(mine, program) // LEAST_READER):
+        if points(source, program) <= min(_most_points(mine, buffer, program), points(mine, program) // LEAST_READER):
             return source
     return None
+
+
+def _most_points(reader: LoopNest, buffer: str, program: TileProgram) -> int:
+    """Points of a nest that writes ``buffer`` up to which ``reader`` may repeat it: many where few columns do so."""
+    used = frozenset().union(*(names_in(s.index) for s in reader.body if isinstance(s, Load) and s.buffer == buffer))
+    columns = evaluate_size(product(x.extent for x in reader.parallel if x.name not in used), program.hints())
+    return MANY_POINTS if columns <= FEW_COLUMNS else MOST_POINTS
 
 
 def _repeated(source: LoopNest, reader: LoopNest, program: TileProgram) -> LoopNest | None:

@@ -14,12 +14,14 @@ from ..ir.tile_ir import Load, LoopNest, Stmt, Store, TileProgram
 from .cost import nest_us
 from .dependence import storage
 from .device_model import H200_MODEL, DeviceModel
+from .dot_tiles import dot_task
 from .hints import evaluate_size
 from .split import Cut, Scratch, obstacle, split_nest
 from .tile_sizes import TileTarget, choose_task, memory_order, next_power_of_two, points, reduce_is_contiguous
 
 LEAST_CHUNK = 4096  # elements of a program: below, starting it takes longer than its memory
 MOST_CHUNK = 16384  # above, a few programs a multiprocessor do not take turns evenly
+DOT_CHUNK = 1024  # elements of the summed axis of a product of matrices that a program takes: eight steps
 TURNS = 8  # programs for each multiprocessor that chunks between the two are chosen for
 GAIN = 0.85  # of the whole's time that a split must not pass, for predictions are not exact; it must also make up for its launches
 VECTORS = (16, 8)  # elements that chunks are multiples of, where they can be: whole accesses, of bytes or of halves
@@ -85,10 +87,12 @@ class _Choice:
         if self.forced is not None:
             return length > self.forced
         tiles = self._task(nest, self.program)
+        if tiles.task.dot:
+            return length >= 2 * DOT_CHUNK and tiles.programs(nest, self.hints) < self.target.sm_count
         return length * tiles.width > LEAST_CHUNK and tiles.programs(nest, self.hints) < 2 * self.target.sm_count
 
     def _task(self, nest: LoopNest, program: TileProgram) -> _Tiles:
-        return _Tiles(choose_task(nest, program, self.target, {}, points(nest, program)))
+        return _Tiles(dot_task(nest, program, self.target, {}) or choose_task(nest, program, self.target, {}, points(nest, program)))
 
     def split(self, nest: LoopNest, elements: int) -> tuple[list[LoopNest], SplitDecision]:
         """The nests that ``nest`` becomes: itself where it stays whole."""
@@ -107,8 +111,9 @@ class _Choice:
         reason = obstacle(nest, self.storages)
         if reason is not None:
             return None, reason
-        width = self._task(nest, self.program).width if self.forced is None else 1
-        cut = choose_cut(nest, max(2, elements // width), self.hints)
+        task = self._task(nest, self.program)
+        width = task.width if self.forced is None else 1
+        cut = choose_cut(nest, DOT_CHUNK if task.task.dot and self.forced is None else max(2, elements // width), self.hints)
         if cut is None:
             return None, "its rows are no longer than a chunk"
         if self.forced is not None:
@@ -126,7 +131,8 @@ class _Choice:
         return sum(nest_us(n, self._task(n, program).task, program, self.device) for n in nests)
 
     def _made(self, nest: LoopNest, cut: Cut, scratch: Scratch) -> list[LoopNest]:
-        parts = split_nest(nest, cut, scratch, self.lower, rows_first=reduce_is_contiguous(nest))
+        side_by_side = reduce_is_contiguous(nest) and not self._task(nest, self.program).task.dot
+        parts = split_nest(nest, cut, scratch, self.lower, rows_first=side_by_side)
         return [dce(cse(collapse_axes(n if n.reduce else memory_order(n, self.hints), self.lower))) for n in parts]
 
 

@@ -48,7 +48,7 @@ def choose_task(nest: LoopNest, program: TileProgram, target: TileTarget, blocks
         dims = _square_dims(nest, split + 1, hints, target, blocks)
     else:
         dims = (TileDim("x", parallel, blocks.get("x", _pointwise_block(rows, work, target)), "parallel"),)
-    return Task(nest.name, dims, wide=_wide(nest, program))
+    return Task(nest.name, dims, wide=exceeds_32_bits(nest, program))
 
 
 def _pointwise_block(rows: int, work: int, target: TileTarget) -> int:
@@ -175,7 +175,7 @@ def usual_warps(task: Task, nest: LoopNest) -> int:
     return 8 if elements >= 4096 else 4 if elements >= 512 else 2 if elements >= 128 else 1
 
 
-def _wide(nest: LoopNest, program: TileProgram) -> bool | None:
+def exceeds_32_bits(nest: LoopNest, program: TileProgram) -> bool | None:
     """True or False when 64-bit offsets are known to be needed or not; None when the sizes decide."""
     decided = [_exceeds(e) for e in reach(nest, program)]
     if any(d is True for d in decided):

@@ -93,6 +93,8 @@ def nest_work(nest: LoopNest, task: Task, program: TileProgram, num_warps: int, 
     The path of a program: its start; a round trip to memory for each load in a chain of indirect ones, in every step of a looped
     dimension (in later passes the data is near); a fold for each reduction in a chain; and its instructions.
     """
+    if task.dot:
+        return _dot_work(nest, task, program, num_warps, device)
     hints, known = program.hints(), flow(nest)
     steps, tiles = _steps(nest, task, hints), evaluate_size(task.tiles(nest), hints)
     stages = passes(nest, task)
@@ -104,6 +106,19 @@ def nest_work(nest: LoopNest, task: Task, program: TileProgram, num_warps: int, 
     latency = device.start_us + _chain(nest) * steps * trips + folds * device.reduce_us
     latency += device.issue_us(longest, num_warps)
     return Work(tiles, nest_bytes(nest, program), slots, latency, task_registers(nest, task, num_warps), num_warps)
+
+
+def _dot_work(nest: LoopNest, task: Task, program: TileProgram, num_warps: int, device: DeviceModel) -> Work:
+    """Work of a product: tiles are computed whole, and its instructions are those of lanes that would take as long."""
+    hints = program.hints()
+    steps, tiles = _steps(nest, task, hints), evaluate_size(task.tiles(nest), hints)
+    block = {d.name: d.block for d in task.dims}
+    dots = sum(isinstance(s, Reduce) for s in nest.body)
+    flops = 2 * dots * tiles * block["m"] * block["n"] * max(block["k"], evaluate_size(task.dims[-1].extent(nest), hints))
+    passes_before = max(flow(nest).depth.values(), default=1) - 1
+    latency = device.start_us + device.memory_us + steps * (device.step_us + passes_before * device.cached_us) + device.reduce_us
+    registers = min(255, 64 + dots * block["m"] * block["n"] // (num_warps * 32))
+    return Work(tiles, nest_bytes(nest, program), int(flops * device.slots / device.matrix_flops), latency, registers, num_warps)
 
 
 def _steps(nest: LoopNest, task: Task, hints: Mapping[str, int]) -> int:

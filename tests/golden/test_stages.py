@@ -79,7 +79,7 @@ def test_independent_loops_share_a_kernel(name: str) -> None:
 ])  # fmt: skip
 def test_loops_of_one_form_are_one_task(name: str, members: list[list[int]], select: str) -> None:
     schedules = region(name).schedules
-    assert [[len(t.nests()) for t in s.tasks()] for s in schedules] == members
+    assert [[len(t.nests()) for t in p.tasks] for s in schedules for p in s.phases] == members
     assert schedules[0].tasks()[0].select == select
 
 

@@ -53,6 +53,8 @@ BROKEN = [
     ("pid-map-group", "@add pid_map row_major(a, b)", "@add pid_map grouped_l2(a, b, group=2147483648)", "@add"),
     ("task-weight", "r[k]=8 persistent)  narrow", "r[k]=8 persistent)  weight=0  narrow", "@rows"),
     ("task-weight", "r[k]=8 persistent)  narrow", "r[k]=8 persistent)  weight=1025  narrow", "@rows"),
+    ("task-stages", "r[k]=8 persistent)  narrow", "r[k]=8 persistent)  narrow  stages=9", "@rows"),
+    ("once-is-narrow", "r[k]=8 persistent)  narrow", "r[k]=8 persistent)  wide  once", "@rows"),
     ("block-power-of-two", "a[m]=16", "a[m]=12", "@scan"),
     ("block-power-of-two", "a[m]=16", "a[m]=0", "@scan"),
     ("persistent-holds-all", "r[k]=8 persistent)  narrow", "r[k]=4 persistent)  narrow", "@rows"),
