@@ -24,6 +24,7 @@ from .ir.tile_ir import Buffer, Load, LoopNest, Reduce, Scan, Store, TileProgram
 from .lowering.partition import RegionNodes, is_view
 from .pipeline import CompiledRegion
 from .scheduling.hints import evaluate_size
+from .scheduling.tile_sizes import is_product as multiplies
 
 INLINED_LOADS = 4  # Inductor stores what several readers would else compute from more than so many tensors
 INLINED_ONCE = 8  # the same for a single reader
@@ -111,6 +112,17 @@ class GraphMemory:
         steps = [Step(s.at, play.resolved(s.reads), s.makes, s.scratch) for s in play.steps()]
         kept = play.resolved(play.storage(n) for n in self.graph.output_node().all_input_nodes)
         return peak_bytes(steps, kept)
+
+
+    def given_bytes(self) -> int:
+        """Bytes of the tensors that the graph is given."""
+        values = (n.meta.get("val") for n in self.graph.nodes if n.op == "placeholder")
+        return sum(tensor_bytes(v, self.hints) for v in values if isinstance(v, torch.Tensor))
+
+    def multiplies(self, calls: Calls) -> bool:
+        """Whether a nest in one of the calls is a product of matrices."""
+        programs = ((self.regions[k].compiled.fused, names) for k, names in calls.items())
+        return any(n.name in names and multiplies(n) for program, names in programs for n in program.nests)
 
 
 class _Play:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .fx_memory import Calls, GraphMemory
 
@@ -15,14 +15,20 @@ MB = 1e6
 
 @dataclass(frozen=True)
 class Peak:
-    """Estimated bytes that the graph holds at most, with its regions and without any."""
+    """Estimated bytes that the graph holds at most, with its regions and without any; ``given``: of what it is given, where that
+    counts.
+
+    Phases of one kernel hold all that they exchange, where Inductor reuses memory from kernel to kernel. Beside the matrices that
+    such kernels read it is little, so where a call multiplies, the bytes of the graph's inputs count on both sides.
+    """
 
     ours: int
     inductor: int
+    given: int = 0
 
     @property
     def fits(self) -> bool:
-        return self.ours <= max(MOST * self.inductor, self.inductor + SLACK)
+        return self.ours + self.given <= max(MOST * (self.inductor + self.given), self.inductor + self.given + SLACK)
 
     def __str__(self) -> str:
         return f"estimated peak of {self.ours / MB:.2f} MB against {self.inductor / MB:.2f} MB of Inductor's"
@@ -44,7 +50,7 @@ class Cut:
 
 def peak_of(memory: GraphMemory, calls: Calls) -> Peak:
     ours = memory.peak(calls)
-    return Peak(ours, memory.peak({}) if calls else ours)
+    return Peak(ours, memory.peak({}) if calls else ours, memory.given_bytes() if memory.multiplies(calls) else 0)
 
 
 def next_cut(memory: GraphMemory, groups: Sequence[tuple[int, ...]], gains: Mapping[int, float], *, parts: bool = True) -> Cut | None:
@@ -63,7 +69,7 @@ def next_cut(memory: GraphMemory, groups: Sequence[tuple[int, ...]], gains: Mapp
     for group, nests in _choices(memory, groups, parts):
         whole = nests == calls[group[0]]
         rest = {k: c - nests if k in group else c for k, c in calls.items()}
-        after = Peak(memory.peak(rest), before.inductor)
+        after = replace(before, ours=memory.peak(rest))
         lost = sum(max(0.0, gains[k]) for k in group) * len(nests) / len(calls[group[0]])
         if after.ours < before.ours:
             found.append((lost, Cut(group, nests, whole, before, after)))
