@@ -150,7 +150,9 @@ class _EveryNodeRealised(GraphLowering):
             if not n.meta.get(WITHIN_LOOP):
                 box.realize()
             buffer = box.data.data
-            if n.meta.get(ROW_MAJOR) and isinstance(getattr(buffer, "layout", None), inductor_ir.FlexibleLayout):
+            # A view or a cast that changes nothing gives a buffer once more, which is settled by then.
+            settled = not isinstance(buffer, inductor_ir.ComputedBuffer) or isinstance(buffer.layout, inductor_ir.FixedLayout)
+            if n.meta.get(ROW_MAJOR) and not settled:
                 buffer.freeze_layout_with_stride_order(list(reversed(range(len(box.get_size())))))
         made: list[Any] = self.operations[before:]
         for op in made:
