@@ -51,6 +51,8 @@ from .report import GraphReport, save_region
 from .runtime.kernel_store import KernelStore
 from .runtime.measurer import Measurer
 from .runtime.region_op import DIRECT, NAMESPACE, RegionRunner, define
+from .runtime.remote import drop_scratch
+from .runtime.state import drop_state
 from .scheduling.device_model import device_model
 from .scheduling.tile_sizes import TileTarget
 from .tuning import Tuner
@@ -272,8 +274,10 @@ class Backend:
             log.warning("helion: no GPU and no Triton interpreter (TRITON_INTERPRET=1): graphs go to Inductor untouched")
 
     def reset(self) -> None:
-        """Forget loaded regions; called by ``torch.compiler.reset()``."""
+        """Forget loaded regions and the state of their kernels; called by ``torch.compiler.reset()``."""
         _RUNNER.forget()
+        drop_state()
+        drop_scratch()
 
 
 helion = Backend()

@@ -22,7 +22,7 @@ import torch
 from triton.runtime.driver import driver
 
 from ..errors import HelionError
-from .capture import relaxed_capture
+from .device_memory import allocate_apart
 
 KEPT = 8
 """Tables kept for each stream: memory often comes back at the addresses of the last step, or of the one before it."""
@@ -110,7 +110,7 @@ class AddressTable:
         if free:
             memory = free.pop()
         else:
-            memory = _in_own_thread(lambda: _allocated(where[0], len(cells)))
+            memory = allocate_apart(where[0], torch.zeros(len(cells), dtype=torch.int64))
             memory.record_stream(torch.cuda.current_stream(where[0]))
         table = memory.view(-1)
         # Whoever launches with this table holds it. Afterwards the stream keeps the next copy behind the launch.
@@ -122,7 +122,7 @@ class AddressTable:
             result = self._captured.get((index, key))
             if result is None:
                 cells, aligned = self._content(key, picked)
-                result = (_in_own_thread(lambda: _allocated(index, len(cells), cells)), *aligned)
+                result = (allocate_apart(index, torch.tensor(cells, dtype=torch.int64)), *aligned)
                 self._captured[index, key] = result
         return result
 
@@ -139,39 +139,3 @@ def _source(cell: str, place: dict[int, int], order: dict[str, int]) -> tuple[st
     if cell in order:
         return "address", place[order[cell]]
     return ("value", int(cell[1:])) if cell.startswith("$") else ("integer", int(cell))
-
-
-def _allocated(index: int, count: int, cells: list[int] | None = None) -> torch.Tensor:
-    """Device memory for `count` cells, filled with `cells` if they are given; it is ready when this returns.
-
-    Runs in a thread of its own: the memory pool of a graph, and that of a warm-up for one, takes whatever the thread that made
-    it allocates. Streams come from a small pool, and one that is being captured must be left alone.
-    """
-    with relaxed_capture(), torch.cuda.device(index):
-        stream = torch.cuda.Stream(index, priority=-1)
-        with torch.cuda.stream(stream):
-            if torch.cuda.is_current_stream_capturing():
-                return _allocated(index, count, cells)
-            memory = torch.empty(count, dtype=torch.int64, device=f"cuda:{index}")
-            if cells is not None:
-                memory.copy_(torch.tensor(cells, dtype=torch.int64))
-            stream.synchronize()
-        return memory
-
-
-def _in_own_thread(work: Callable[[], torch.Tensor]) -> torch.Tensor:
-    outcome: list[Any] = []
-
-    def run() -> None:
-        try:
-            outcome.append(work())
-        except BaseException as error:  # raised again where it was asked for
-            outcome.append(error)
-
-    thread = threading.Thread(target=run, name="helion_inductor address table")
-    thread.start()
-    thread.join()
-    (found,) = outcome
-    if isinstance(found, BaseException):
-        raise found
-    return found  # type: ignore[no-any-return]

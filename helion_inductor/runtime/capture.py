@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import torch
 
-from .occupancy import cuda_driver
+from .cuda_driver import cuda_driver
 
 
 @contextlib.contextmanager

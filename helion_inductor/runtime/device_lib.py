@@ -7,11 +7,13 @@ import, as it is for kernels themselves.
   between f32 and the shorter floats of memory
 - `device_functions`: elementary and special functions, random numbers
 - `device_bessel`, `device_gamma`, `device_polynomials`: special functions that libdevice lacks
+- `device_barrier`: the barrier of all programs of a grid
 - `device_reduce`: reductions, what joins their partial results, scans, `device_assert`
 """
 
 import triton
 
+from helion_inductor.runtime.device_barrier import *  # noqa: F403
 from helion_inductor.runtime.device_bessel import *  # noqa: F403
 from helion_inductor.runtime.device_functions import *  # noqa: F403
 from helion_inductor.runtime.device_gamma import *  # noqa: F403

@@ -15,21 +15,17 @@ from typing import Any, NamedTuple
 
 import torch
 import triton
-import triton.language as tl
 from triton import knobs
 from triton.runtime.driver import driver
 from triton.runtime.errors import InterpreterError, OutOfResources
 
-from ..errors import HelionError, LaunchRejected
+from ..errors import HelionError
 from .capture import relaxed_capture
+from .limits import MAX_GRID_X, MAX_GRID_YZ, is_empty, out_of_resources, refusal_reported
 from .occupancy import check_residency
+from .specialise import CPU, NO_DEVICE, specialise
+from .state import State, StateSpec, state_of
 
-MAX_GRID_X = 2**31 - 1
-MAX_GRID_YZ = 65535
-
-_NO_DEVICE = -2
-_CPU = -1  # what Tensor.get_device() says of CPU tensors
-_PLAIN_CONSTEXPRS = frozenset((int, bool, str, type(None), tl.dtype))
 # The interpreter patches triton.language and keeps the current program's index in globals.
 _INTERPRETER_LOCK = threading.RLock()
 
@@ -54,7 +50,7 @@ class _Bound(NamedTuple):
     """A compiled specialisation, ready to run.
 
     `resident` is how many of its programs the device holds at once, 0 where nobody asked yet; `tail` are the values of
-    the parameters after the positional ones.
+    the parameters after the positional ones; where there is state, `run` adds them itself, behind the addresses of the state.
     """
 
     compiled: Any
@@ -72,6 +68,9 @@ class Launcher:
     among `args` are on, on that device's current stream. `grid` is a tuple of one to three ints; a 0 in it launches
     nothing. Kernels decorated under TRITON_INTERPRET=1 run in Triton's interpreter instead.
 
+    Behind `args` the kernel gets one int32 tensor for each of `state_specs`, and one of `state_words` words where that is not 0:
+    zeroed memory that only the launches of this kernel on this stream see, and each captured launch apart (`runtime/state.py`).
+
     Raises LaunchRejected where the device cannot run the launch as asked, HelionError for tensors on the CPU or on
     several devices, TypeError for arguments that the kernel does not take.
     """
@@ -87,11 +86,15 @@ class Launcher:
         maxnreg: int | None = None,
         ptx_options: str | None = None,
         fixed_dtypes: bool = False,
+        state_words: int = 0,
+        state_specs: Sequence[StateSpec] = (),
+        reserved_sms: int = 0,
     ) -> None:
         self.jit_fn = jit_fn
         self.name: str = jit_fn.__name__
         self.interpreted = not isinstance(jit_fn, triton.JITFunction)
         self.cooperative = launch_cooperative_grid
+        self.reserved_sms = reserved_sms
         self.options: dict[str, Any] = {"num_warps": num_warps, "num_stages": num_stages}
         # The rest only where asked for: not every backend of Triton knows them.
         optional = {
@@ -105,10 +108,12 @@ class Launcher:
         self.options.update({name: value for name, value in optional.items() if value is not None})
         self._parameters: tuple[str, ...] = tuple(jit_fn.arg_names)
         fixed = () if self.interpreted else jit_fn.constexprs
-        self._is_constexpr = tuple(position in fixed for position in range(len(self._parameters)))
+        self.is_constexpr = tuple(position in fixed for position in range(len(self._parameters)))
         self._bound: dict[tuple[Any, ...], _Bound] = {}
-        self._keeps_ready = fixed_dtypes and not self.cooperative and not _HIP
+        self._keeps_ready = fixed_dtypes and not _HIP
         self._ready: _Ready | None = None
+        specs = (*state_specs, StateSpec(state_words)) if state_words else state_specs
+        self._states: tuple[State, ...] = tuple(map(state_of, specs))
         # One lock per kernel, kept with it: a kernel that one thread is still loading is not ready for another, and
         # Triton does not wait. setdefault on a dict is atomic.
         self._lock: Any = vars(jit_fn).setdefault("_helion_lock", threading.RLock())
@@ -141,20 +146,20 @@ class Launcher:
         """As a call; also raises LaunchRejected unless `minimum_resident_programs` programs can be resident at once."""
         x, y, z = blocks = (*grid, 1, 1)[:3] if len(grid) < 3 else grid
         if x <= 0 or y <= 0 or z <= 0 or y > MAX_GRID_YZ or z > MAX_GRID_YZ or x * y * z > MAX_GRID_X:
-            if _is_empty(self.name, blocks):
+            if is_empty(self.name, blocks):
                 return
         if self.interpreted:
             self._interpret(blocks, args, constexprs)
             return
-        key, index, values = _specialise(self, args, constexprs)
-        if index == _CPU:
+        key, index, values = specialise(self, args, constexprs)
+        if index == CPU:
             raise HelionError(
                 f"{self.name} got CPU tensors but was loaded for a GPU: move them to a CUDA device, or set "
                 "TRITON_INTERPRET=1 before triton is imported to run kernels in Triton's interpreter"
             )
         active = driver.active
         current = active.get_current_device()
-        if index != current and index != _NO_DEVICE:
+        if index != current and index != NO_DEVICE:
             with torch.cuda.device(index):
                 self.launch(grid, args, constexprs, minimum_resident_programs=minimum_resident_programs)
             return
@@ -164,9 +169,28 @@ class Launcher:
             self._launch_through_jit(current, blocks, required, key, args, constexprs)
             return
         if required > bound.resident:
-            check_residency(bound.compiled, self.name, current, required)
+            check_residency(bound.compiled, self.name, current, required, reserved_sms=self.reserved_sms)
         stream = active.get_current_stream(current)
         bound.run(x, y, z, stream, bound.function, bound.packed_metadata, None, None, None, *values, *bound.tail)
+
+    def compiled_for(self, args: Sequence[Any], constexprs: Mapping[str, Any]) -> Any:
+        """The compiled kernel that a launch with these arguments would run on the device of its tensors; launches nothing.
+
+        Raises HelionError in the interpreter and for CPU tensors, which have none.
+        """
+        key, index, _ = specialise(self, args, constexprs)
+        if self.interpreted or index == CPU:
+            raise HelionError(f"{self.name} is not compiled for the CPU: Triton's interpreter runs it")
+        bound = self._bound.get(key) if key is not None else None
+        if bound is not None:
+            return bound.compiled
+        self._reject_unknown(constexprs)
+        with torch.cuda.device(index) if index != NO_DEVICE else contextlib.nullcontext(), self._lock:
+            states = [torch.int32] * len(self._states)
+            try:
+                return _finished(self.jit_fn.warmup(*args, *states, grid=(1, 1, 1), **constexprs, **self.options))
+            except OutOfResources as error:
+                raise out_of_resources(self.name, error) from error
 
     def _launch_through_jit(
         self,
@@ -179,21 +203,28 @@ class Launcher:
     ) -> None:
         """Launches on the current device `index`, compiling if need be, and keeps the specialisation under `key`."""
         self._reject_unknown(constexprs)
+        given = args
+        args = (*args, *self._state_tensors(index, len(args)))
         resident = 0
         with self._lock, relaxed_capture() if _capturing() else contextlib.nullcontext():
             try:
                 if required:
                     compiled = _finished(self.jit_fn.warmup(*args, grid=blocks, **constexprs, **self.options))
-                    resident = check_residency(compiled, self.name, index, required)
-                compiled = _finished(self.jit_fn[blocks](*args, **constexprs, **self.options))
+                    resident = check_residency(compiled, self.name, index, required, reserved_sms=self.reserved_sms)
+                launch = self.jit_fn[blocks]
+                launch = refusal_reported(launch, self.name) if self.cooperative else launch
+                compiled = _finished(launch(*args, **constexprs, **self.options))
             except OutOfResources as error:
-                raise _out_of_resources(self.name, error) from error
+                raise out_of_resources(self.name, error) from error
             tail = self._tail(len(args), constexprs)
             # No kernel comes back where a hook of Triton's took the compilation over.
             if key is not None and tail is not None and compiled is not None:
-                bound = _Bound(compiled, compiled.run, compiled.function, compiled.packed_metadata, resident, tail)
+                run = refusal_reported(compiled.run, self.name) if self.cooperative else compiled.run
+                if self._states:
+                    run, tail = _with_states(run, self._states, index, tail), ()
+                bound = _Bound(compiled, run, compiled.function, compiled.packed_metadata, resident, tail)
                 self._bound[key] = bound
-                self._remember(index, blocks, args, constexprs, bound)
+                self._remember(index, blocks, given, constexprs, bound)
 
     def _remember(
         self, index: int, blocks: tuple[int, ...], args: Sequence[Any], constexprs: Mapping[str, Any], bound: _Bound
@@ -206,9 +237,23 @@ class Launcher:
             current = active.get_current_device, active.get_current_stream
             self._ready = _Ready(grid, dict(constexprs), index, blocks, *current, bound)
 
+    def _state_tensors(self, index: int, given: int) -> list[torch.Tensor]:
+        """The state for a launch on `index`, whose current device it is; `given` arguments stand before it."""
+        if not self._states:
+            return []
+        places = range(given, given + len(self._states))
+        names = [self._parameters[p] for p in places if p < len(self._parameters) and not self.is_constexpr[p]]
+        if len(names) < len(places):
+            raise TypeError(
+                f"{self.name} has no room for its state: after {given} arguments {len(places)} more that are no constexprs "
+                f"must follow; it has {', '.join(self._parameters)}"
+            )
+        stream = 0 if index < 0 else driver.active.get_current_stream(index)
+        return [state.tensor(index, stream) for state in self._states]
+
     def _tail(self, given: int, constexprs: Mapping[str, Any]) -> tuple[Any, ...] | None:
         """Values of the parameters after the first `given`; None where a specialisation does not fix them."""
-        if any(not self._is_constexpr[self._parameters.index(name)] for name in constexprs):
+        if any(not self.is_constexpr[self._parameters.index(name)] for name in constexprs):
             return None
         declared = self.jit_fn.signature.parameters
         names = self._parameters[given:]
@@ -216,9 +261,10 @@ class Launcher:
 
     def _interpret(self, blocks: tuple[int, ...], args: Sequence[Any], constexprs: Mapping[str, Any]) -> None:
         self._reject_unknown(constexprs)  # the interpreter would drop what the JIT rejects
+        states = self._state_tensors(CPU, len(args))
         try:
             with _INTERPRETER_LOCK:
-                self.jit_fn[blocks](*args, **constexprs)
+                self.jit_fn[blocks](*args, *states, **constexprs)
         except InterpreterError as error:
             root: BaseException = error
             while root.__cause__ is not None:
@@ -233,104 +279,21 @@ class Launcher:
             raise TypeError(f"{self.name} has no parameter {', '.join(unknown)}; it has {', '.join(self._parameters)}")
 
 
-def default_launcher(
-    triton_kernel: Any,
-    grid: tuple[int, ...],
-    *args: Any,
-    num_warps: int,
-    num_stages: int,
-    ptx_options: str | None = None,
-    launch_cooperative_grid: bool = False,
-    _minimum_resident_programs: int = 0,
-    **kwargs: Any,
-) -> None:
-    """Launches `triton_kernel` over `grid`; `kwargs` are its constexpr parameters by name.
+def _with_states(run: Any, states: Sequence[State], index: int, tail: tuple[Any, ...]) -> Any:
+    """`run` with the addresses of the current stream's states, and `tail`, behind the arguments it is given."""
+    if len(states) == 1:
+        address = states[0].address
 
-    With `launch_cooperative_grid` the whole grid must be resident at once; `_minimum_resident_programs` asks for that
-    many in any case. LaunchRejected is raised before anything is launched where the device cannot hold them. Other
-    errors are those of `Launcher`.
-    """
-    launcher = _launcher(triton_kernel, num_warps, num_stages, ptx_options, launch_cooperative_grid)
-    launcher.launch(grid, args, kwargs, minimum_resident_programs=_minimum_resident_programs)
+        def launch(x: int, y: int, z: int, stream: int, *rest: Any) -> None:
+            run(x, y, z, stream, *rest, address(index, stream), *tail)
 
+    else:
+        addresses = [state.address for state in states]
 
-@functools.lru_cache(maxsize=4096)
-def _launcher(
-    jit_fn: Any, num_warps: int, num_stages: int, ptx_options: str | None, launch_cooperative_grid: bool
-) -> Launcher:
-    return Launcher(
-        jit_fn,
-        num_warps=num_warps,
-        num_stages=num_stages,
-        ptx_options=ptx_options,
-        launch_cooperative_grid=launch_cooperative_grid,
-    )
+        def launch(x: int, y: int, z: int, stream: int, *rest: Any) -> None:
+            run(x, y, z, stream, *rest, *[address(index, stream) for address in addresses], *tail)
 
-
-def _specialise(
-    launcher: Launcher, args: Sequence[Any], constexprs: Mapping[str, Any]
-) -> tuple[tuple[Any, ...] | None, int, list[Any]]:
-    """What Triton's specialisation depends on, the device of the tensors, and the arguments with tensors as addresses.
-
-    The key is None where an argument is of a kind whose specialisation is Triton's business alone: such launches always
-    go through its JIT. Runs on every launch, hence one flat loop.
-    """
-    flags = launcher._is_constexpr
-    if len(args) > len(flags):
-        raise TypeError(f"{launcher.name} takes {len(flags)} arguments, got {len(args)}")
-    key: list[Any] = [0, len(args)]
-    values: list[Any] = []
-    index = _NO_DEVICE
-    plain = torch.version.hip is None  # on ROCm the specialisation also depends on the size of the storage
-    for value, fixed in zip(args, flags, strict=False):
-        kind = value.__class__
-        if fixed:
-            plain = _add_constexpr(key, kind, value) and plain
-        elif isinstance(value, torch.Tensor):
-            device = value.get_device()
-            if device != index:
-                if index != _NO_DEVICE:
-                    raise HelionError(f"{launcher.name} got tensors on different devices: {_devices(args)}")
-                index = device
-            key.append(value.dtype)
-            value = value.data_ptr()
-            key.append(value & 15 == 0)
-        elif kind is int:
-            key.append(_int_class(value))
-        elif kind is float or kind is bool or value is None:
-            key.append(kind)
-        else:
-            plain = False
-        values.append(value)
-    for parameter, value in constexprs.items():
-        key.append(parameter)
-        plain = _add_constexpr(key, value.__class__, value) and plain
-    key[0] = index
-    return (tuple(key) if plain and index != _NO_DEVICE else None), index, values
-
-
-def _add_constexpr(key: list[Any], kind: type, value: Any) -> bool:
-    """Adds the value of a constexpr with its type (True and 1 are different kernels). False for unknown types."""
-    if kind is float:
-        value = value.hex()  # tells 0.0 from -0.0, and nan equals itself
-    elif kind not in _PLAIN_CONSTEXPRS:
-        return False
-    key.append(kind)
-    key.append(value)
-    return True
-
-
-def _int_class(value: int) -> int:
-    """Triton specialises ints on being 1, on divisibility by 16, and on the width it passes them in."""
-    if value == 1:
-        return 8
-    if -(2**31) <= value < 2**31:
-        return value & 15 == 0
-    return (value & 15 == 0) + (4 if value >= 2**63 else 2)
-
-
-def _devices(args: Sequence[Any]) -> str:
-    return ", ".join(f"argument {i} on {a.device}" for i, a in enumerate(args) if isinstance(a, torch.Tensor))
+    return launch
 
 
 def _has_hooks(jit_fn: Any) -> bool:
@@ -346,38 +309,3 @@ def _finished(compiled: Any) -> Any:
 
 def _capturing() -> bool:
     return torch.version.hip is None and torch.cuda.is_current_stream_capturing()
-
-
-def _is_empty(name: str, blocks: tuple[int, ...]) -> bool:
-    """True for an empty grid; raises LaunchRejected for one that no device takes."""
-    if min(blocks) < 0:
-        raise LaunchRejected(f"{name} has a negative grid {blocks}", required=min(blocks), available=MAX_GRID_X)
-    if min(blocks) == 0:
-        return True
-    smaller = ("use larger tiles", "use pid_type='persistent_interleaved': its grid does not grow with sizes")
-    for axis, size, limit in zip("xyz", blocks, (MAX_GRID_X, MAX_GRID_YZ, MAX_GRID_YZ), strict=True):
-        if size > limit:
-            raise LaunchRejected(
-                f"{name} asks for {size} programs along grid dimension {axis}, the limit is {limit}",
-                required=size,
-                available=limit,
-                hints=smaller if axis == "x" else ("put the tiles of all axes on grid dimension x", *smaller),
-            )
-    total = blocks[0] * blocks[1] * blocks[2]
-    # Triton multiplies the dimensions as 32-bit ints and silently launches nothing where that overflows.
-    raise LaunchRejected(
-        f"{name} asks for {blocks[0]} x {blocks[1]} x {blocks[2]} = {total} programs, the limit is {MAX_GRID_X}",
-        required=total,
-        available=MAX_GRID_X,
-        hints=smaller,
-    )
-
-
-def _out_of_resources(name: str, error: OutOfResources) -> LaunchRejected:
-    return LaunchRejected(
-        f"{name} needs more {error.name} than one multiprocessor gives a program",
-        required=error.required,
-        available=error.limit,
-        shared_memory=error.required if error.name == "shared memory" else None,
-        hints=("use smaller tiles", "use fewer stages (num_stages) or warps (num_warps)"),
-    )

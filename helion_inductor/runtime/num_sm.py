@@ -41,14 +41,15 @@ def _count(kind: str, index: int | None) -> int:
     raise HelionError(f"cannot count the workers of a {kind} device; known kinds: cuda, xpu, mps, mtia, cpu")
 
 
-COMPUTE_UNITS_PER_XCD = {"gfx942": 38, "gfx950": 32}
-"""Compute units of one accelerator die (XCD) in AMD's MI300X, MI325X and MI300A, and in MI350X and MI355X, whole or partitioned."""
+COMPUTE_UNITS_PER_XCD = {"gfx942": 38, "gfx950": 32, "gfx951": 32}
+"""Compute units of one accelerator die (XCD) of AMD's MI300X, MI325X and MI300A, and of the MI350 series."""
 
 
 def get_num_xcd(device: torch.device | str) -> int:
     """Chiplets of `device` to which consecutive programs go in turn, each with an L2 cache of its own.
 
-    1, with which nothing is remapped, on NVIDIA and on parts whose compute units are no multiple of those known of a die.
+    Worked out from the compute units that the device says it has, whole or partitioned: the nearest number of dies, if it is off by a
+    quarter of a die at most. 1, with which nothing is remapped, on NVIDIA and on parts that are not known.
     """
     device = torch.device(device)
     if device.type != "cuda" or torch.version.hip is None:
@@ -60,5 +61,8 @@ def get_num_xcd(device: torch.device | str) -> int:
 def _xcds(index: int) -> int:
     properties = torch.cuda.get_device_properties(index)
     units = properties.multi_processor_count
-    each = COMPUTE_UNITS_PER_XCD.get(properties.gcnArchName.split(":")[0], units)
-    return units // each if units % each == 0 else 1
+    each = COMPUTE_UNITS_PER_XCD.get(properties.gcnArchName.split(":")[0])
+    if each is None:
+        return 1
+    dies = (2 * units + each) // (2 * each)
+    return dies if dies > 0 and 4 * abs(units - dies * each) <= each else 1

@@ -2,17 +2,28 @@
 
 `resident_programs` asks the driver about the exact compiled kernel; `estimate_occupancy` works it out from plain
 numbers, for reports and cost models made without a GPU.
+
+Note [Cooperative launches do not wait for each other]: programs that wait for all others of their grid end only if all are
+resident. Two such grids on two streams, launched plainly, could each get half of the device and wait for ever. A cooperative
+launch cannot come to that: the device starts its programs when there is room for all of them, and not before, so at any time
+each waiting grid is either wholly resident, and ends, or holds nothing that another one needs. The same holds under a captured
+graph, whose nodes remember that they are cooperative. What it takes, and what is not covered:
+- the grid must fit an empty device (that is what `check_residency` asks; the driver refuses it otherwise);
+- a kernel of somebody else that was launched plainly and spins for something we are to do may hold room that we need;
+- programs waiting for another *kernel* have no such guarantee, only those waiting for their own grid;
+- a stream of a green context has fewer multiprocessors than its device: there the driver's refusal is what is reported.
+Not tried on hardware: several processes under MPS, and ROCm, where kernels are launched phase by phase instead.
 """
 
 from __future__ import annotations
 
 import ctypes
-import functools
 from typing import Any, NamedTuple, Protocol
 
 import torch
 
 from ..errors import HelionError, LaunchRejected
+from .cuda_driver import context_multiprocessors, cuda_driver
 from .num_sm import get_num_sm
 
 _REGISTER_UNIT = 256
@@ -68,11 +79,23 @@ def estimate_occupancy(registers: int, shared: int, num_warps: int, info: SmLimi
 def resident_programs(compiled: Any, device: torch.device | str, *, reserved_sms: int = 0) -> int:
     """Programs of `compiled` (what Triton's JIT returns) that `device` holds at once, leaving `reserved_sms` free.
 
-    The driver is asked once per compiled kernel; the answer is kept on it. The count is what a grid-wide barrier may
-    rely on as long as nothing else occupies the device. Raises HelionError where the driver cannot be asked.
+    Programs per multiprocessor are asked of the driver once per compiled kernel; the answer is kept on it. Multiprocessors are
+    asked of the context each time: an instance of a divided device (MIG) has fewer, and so may a client of MPS. Programs are
+    counted, not clusters of them. The count is what a grid-wide barrier may rely on under a cooperative launch; see
+    Note [Cooperative launches do not wait for each other]. Raises HelionError where the driver cannot be asked.
     """
     device = torch.device(device)
-    return _programs_per_sm(compiled, device) * get_num_sm(device, reserved_sms=reserved_sms)
+    return _programs_per_sm(compiled, device) * multiprocessors(device, reserved_sms=reserved_sms)
+
+
+def multiprocessors(device: torch.device, *, reserved_sms: int = 0) -> int:
+    """Multiprocessors that this process may fill: those of the device or of the context's share of it, less the reserved."""
+    count = get_num_sm(device, reserved_sms=reserved_sms)
+    if device.type != "cuda":
+        return count
+    with torch.cuda.device(device):
+        share = context_multiprocessors()
+    return count if share is None else max(1, min(share - reserved_sms, count))
 
 
 def check_residency(
@@ -84,11 +107,18 @@ def check_residency(
     """
     device = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
     available = resident_programs(compiled, device, reserved_sms=reserved_sms)
-    if required <= available:
-        return available
-    workers = get_num_sm(device, reserved_sms=reserved_sms)
+    if required > available:
+        raise not_resident(compiled, name, device, required, available, reserved_sms=reserved_sms)
+    return available
+
+
+def not_resident(
+    compiled: Any, name: str, device: torch.device, required: int, available: int, *, reserved_sms: int = 0
+) -> LaunchRejected:
+    """The error for `required` programs of which `available` fit: the arithmetic, what the kernel uses, three ways out."""
+    workers = multiprocessors(device, reserved_sms=reserved_sms)
     reserved = f" after reserving {reserved_sms}" if reserved_sms else ""
-    raise LaunchRejected(
+    return LaunchRejected(
         f"{required} programs of {name} must be resident at once, {available} fit",
         required=required,
         available=available,
@@ -124,16 +154,6 @@ def _query_driver(function: int, threads: int, shared: int) -> int:
     if status != 0:
         raise HelionError(f"cuOccupancyMaxActiveBlocksPerMultiprocessor failed with CUDA driver error {status}")
     return blocks.value
-
-
-@functools.cache
-def cuda_driver() -> ctypes.CDLL:
-    if torch.version.hip is not None:
-        raise HelionError("residency cannot be queried on ROCm: run phases as separate launches (cross_loop='off')")
-    try:
-        return ctypes.CDLL("libcuda.so.1")
-    except OSError as error:
-        raise HelionError(f"residency cannot be queried: the CUDA driver library did not load ({error})") from error
 
 
 def _round_up(value: int, unit: int) -> int:

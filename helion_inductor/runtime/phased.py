@@ -8,52 +8,54 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-from triton.runtime.driver import driver
-
 from ..errors import LaunchRejected
+from .grid_choice import choose_grid
 from .launcher import Launcher
-from .state import STATES
+
+STATE_WORDS = 1  # a barrier restores its word, so that all barriers of a kernel share one
 
 
 class PhasedLauncher:
-    """Launches one kernel of ``phases`` phases; ``settings`` are those of ``Launcher``.
+    """Launches one kernel of `phases` phases by the policy of `choose_grid`; `settings` are those of `Launcher`.
 
-    Called as a ``Launcher``, with a grid of one dimension that is an upper bound: fewer programs are launched where not so many
-    are resident at once, for programs that wait at a barrier must not wait for one that has no place. Where kernels are
-    interpreted, program after program, and where no residency can be asked for, each phase is a launch of its own.
+    Called as a `Launcher`, with a grid of one dimension. Programs of a `persistent` kernel divide the work whatever their number:
+    its grid is an upper bound, and fewer programs are launched where not so many are resident at once. Phases of other kernels are
+    launched one by one there, and so are all where kernels are interpreted, or where residency is unknown.
 
-    Raises what ``Launcher`` raises.
+    Raises what `Launcher` raises.
     """
 
-    def __init__(self, jit_fn: Any, phases: int, **settings: Any) -> None:
+    def __init__(self, jit_fn: Any, phases: int, *, persistent: bool = True, **settings: Any) -> None:
         self.phases = phases
-        self._apart = Launcher(jit_fn, **settings)
-        self._together = Launcher(jit_fn, launch_cooperative_grid=True, **settings)
-        self._resident: dict[int, int] = {}
-        self.cooperative = not self._apart.interpreted and torch.version.hip is None
+        self.persistent = persistent
+        self._apart = Launcher(jit_fn, state_words=STATE_WORDS, **settings)
+        self._together = Launcher(jit_fn, launch_cooperative_grid=True, state_words=STATE_WORDS, **settings)
+        self._all = {"FIRST": 0, "LAST": phases}
+        self._chosen: dict[tuple[int, int], tuple[int]] = {}  # (programs wanted, device) -> the grid of the last such launch
 
     def __repr__(self) -> str:
         return f"PhasedLauncher({self._apart.name}, {self.phases} phases)"
 
     def __call__(self, grid: tuple[int, ...], *args: Any, **constexprs: Any) -> None:
-        if not self.cooperative:
+        wanted = grid[0], args[0].get_device()
+        chosen = self._chosen.get(wanted)
+        if chosen is not None:
+            try:
+                self._together(chosen, *args, **constexprs, **self._all)
+                return
+            except LaunchRejected:  # fewer programs of another specialisation fit; nothing was launched
+                del self._chosen[wanted]
+        settings = {**constexprs, **self._all}
+        programs, together = choose_grid(
+            self._together, grid[0], args, settings, phases=self.phases, persistent=self.persistent
+        )  # fmt: skip
+        if together:
+            self._together((programs,), *args, **settings)
+            self._chosen[wanted] = (programs,)
+        else:
             self.launch_apart(grid, *args, **constexprs)
-            return
-        constexprs["FIRST"], constexprs["LAST"] = 0, self.phases
-        index = args[0].get_device()
-        programs = min(grid[0], self._resident.get(index, grid[0]))
-        arguments = (*args, STATES.get(self, index, driver.active.get_current_stream(index)))
-        try:
-            self._together.launch((programs,), arguments, constexprs)
-        except LaunchRejected as rejected:
-            if not rejected.available or rejected.available >= programs:
-                raise
-            self._resident[index] = rejected.available
-            self._together.launch((rejected.available,), arguments, constexprs)
 
     def launch_apart(self, grid: tuple[int, ...], *args: Any, **constexprs: Any) -> None:
-        """One launch for each phase. No program waits for another then, and the state, for which any tensor stands in, is not
-        touched."""
+        """One launch for each phase. No program waits for another then, and the state is not touched."""
         for phase in range(self.phases):
-            self._apart(grid, *args, args[0], FIRST=phase, LAST=phase + 1, **constexprs)
+            self._apart(grid, *args, **constexprs, FIRST=phase, LAST=phase + 1)

@@ -1,92 +1,125 @@
-"""Words of device memory that outlive launches: the states of barriers.
+"""Words of device memory that a kernel finds as its last launch left them: counters of barriers, tickets, readiness flags.
 
-A word is zeroed once, before it is handed out, and restores itself (``device_barrier``); no launch waits for a memset. Launches
-that may run at the same time must not share one: words belong to a device, a stream and a launcher, and while a CUDA graph is being
-captured to that capture too, for graphs that were captured from one stream may be replayed on several.
+Words are zeroed once, before their first use. A kernel leaves them as its next launch needs them, so no launch has to clear them.
+That is right only if launches that share words run one after another. Launches on one stream do, so each stream of a device has
+words of its own. A launch that is captured has words that no other launch has, captured or not: graphs may be replayed on any
+stream, side by side, while the replays of one graph wait for one another.
 
-The memory comes from the driver, not from torch's allocator: what is allocated during a capture would belong to the graph's pool,
-and might be handed to another tensor of the graph.
+Words of captured launches lie outside the graph's memory pool. Inside, they would have to be cleared in every replay, which
+costs as much as a small kernel: the pool hands memory that is let go of to later operations of the same graph, and memory that
+is kept would count as a leak in graphs made by torch.compile. They are never freed, since nobody says when a graph dies: 128
+bytes for each captured launch of up to 32 words.
 """
 
 from __future__ import annotations
 
-import ctypes
 import threading
-from typing import Any
+import weakref
+from dataclasses import dataclass
 
 import torch
 
 from ..errors import HelionError
-from .capture import relaxed_capture
-from .occupancy import cuda_driver
+from .device_memory import allocate_apart
 
-SLOT_BYTES = 128  # a line of the L2 cache, so that no two barriers share one
-CHUNK_SLOTS = 512
-_NON_BLOCKING = 1
+_ALIGN = 32  # words: 128 bytes, so that launches that run side by side never poll one cache line
+_SLAB = 16384  # words taken from the device at a time for captured launches
 
 
-class _Memory:
-    """Device memory, as ``torch.as_tensor`` takes it."""
+@dataclass(frozen=True)
+class StateSpec:
+    """`words` int32 words of persistent state.
 
-    def __init__(self, address: int, words: int) -> None:
-        self.__cuda_array_interface__ = {"shape": (words,), "typestr": "<i4", "data": (address, False), "version": 3}
+    A kernel's state is its own, unless `namespace` is given: all launches that name it share one state, on each stream.
+    """
+
+    words: int
+    namespace: str = ""
+
+    def __post_init__(self) -> None:
+        if self.words <= 0:
+            raise ValueError(f"StateSpec.words must be positive, got {self.words}")
 
 
-class StateStore:
-    """Hands out int32 tensors of ``SLOT_BYTES``, zeroed; safe to use from several threads."""
+class State:
+    """Persistent words, one set for each device and stream that asks; safe to call from several threads.
 
-    def __init__(self) -> None:
-        self._slots: dict[Any, torch.Tensor] = {}
-        self._free: dict[int, list[torch.Tensor]] = {}
+    `stream` is the handle of the device's current stream; on the CPU (`index` -1), 0. Words are dropped by `drop_state`, and
+    then start at zero again. A stream must not be destroyed while its work is pending: another may get its handle.
+    """
+
+    def __init__(self, words: int) -> None:
+        self.words = words
+        self._memory: dict[tuple[int, int], torch.Tensor] = {}
+        self._addresses: dict[tuple[int, int], int] = {}
         self._lock = threading.Lock()
+        _ALL.add(self)
 
-    def get(self, owner: object, device: int, stream: int) -> torch.Tensor:
-        """The state of ``owner`` on a stream of a CUDA device (its index): always the same, but for captures, each of which has
-        another. Raises HelionError where the driver has no memory."""
-        key = (owner, device, stream, _capture(stream) if torch.cuda.is_current_stream_capturing() else 0)
-        slot = self._slots.get(key)
-        if slot is None:
-            with self._lock:
-                slot = self._slots.setdefault(key, self._take(device))
-        return slot
+    def address(self, index: int, stream: int) -> int:
+        """Where the words for a launch on this stream are; new ones for every call while the stream is captured."""
+        if torch.cuda.is_current_stream_capturing():
+            return _graph_words(index, self.words).data_ptr()
+        found = self._addresses.get((index, stream))
+        return self.tensor(index, stream).data_ptr() if found is None else found
 
-    def _take(self, device: int) -> torch.Tensor:
-        free = self._free.setdefault(device, [])
-        if not free:
-            words = SLOT_BYTES // 4
-            with torch.cuda.device(device), relaxed_capture():
-                chunk = torch.as_tensor(_Memory(_zeroed(CHUNK_SLOTS * SLOT_BYTES), CHUNK_SLOTS * words), device=f"cuda:{device}")
-            free += chunk.split(words)
-        return free.pop()
+    def tensor(self, index: int, stream: int) -> torch.Tensor:
+        """The words as an int32 tensor, with the rules of `address`."""
+        if index >= 0 and torch.cuda.is_current_stream_capturing():
+            return _graph_words(index, self.words)
+        with self._lock:
+            found = self._memory.get((index, stream))
+            if found is None:
+                zeros = torch.zeros(self.words, dtype=torch.int32)
+                found = zeros if index < 0 else allocate_apart(index, zeros)
+                if index >= 0:
+                    found.record_stream(torch.cuda.current_stream(index))
+                self._memory[index, stream] = found
+                self._addresses[index, stream] = found.data_ptr()
+            return found
 
-
-STATES = StateStore()
-
-
-def _zeroed(size: int) -> int:
-    """The address of ``size`` new bytes of the current device, all 0. They are never given back."""
-    driver = cuda_driver()
-    address, stream = ctypes.c_uint64(0), ctypes.c_void_p(0)
-    _checked("cuMemAlloc", driver.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(size)))
-    # On a stream of its own: the default one waits for others, which may be in the middle of a capture.
-    _checked("cuStreamCreate", driver.cuStreamCreate(ctypes.byref(stream), ctypes.c_uint(_NON_BLOCKING)))
-    _checked("cuMemsetD8Async", driver.cuMemsetD8Async(address, ctypes.c_ubyte(0), ctypes.c_size_t(size), stream))
-    _checked("cuStreamSynchronize", driver.cuStreamSynchronize(stream))
-    _checked("cuStreamDestroy", driver.cuStreamDestroy_v2(stream))
-    return address.value
+    def drop(self) -> None:
+        """Forget the words of all streams. Launches that are pending keep theirs until they are done."""
+        with self._lock:
+            self._addresses.clear()
+            self._memory.clear()
 
 
-def _capture(stream: int) -> int:
-    """The number of the capture that ``stream`` takes part in."""
-    status, number = ctypes.c_int(0), ctypes.c_uint64(0)
-    driver = cuda_driver()
-    result = driver.cuStreamGetCaptureInfo_v2(
-        ctypes.c_void_p(stream), ctypes.byref(status), ctypes.byref(number), None, None, None
-    )  # fmt: skip
-    _checked("cuStreamGetCaptureInfo", result)
-    return number.value
+_ALL: weakref.WeakSet[State] = weakref.WeakSet()
+_NAMED: dict[str, State] = {}
+_LOCK = threading.Lock()
 
 
-def _checked(name: str, status: int) -> None:
-    if status != 0:
-        raise HelionError(f"{name} failed with CUDA driver error {status}")
+def state_of(spec: StateSpec) -> State:
+    """A state of its own for a spec without a namespace, else the one of that namespace.
+
+    Raises HelionError where the namespace has another number of words.
+    """
+    if not spec.namespace:
+        return State(spec.words)
+    with _LOCK:
+        state = _NAMED.setdefault(spec.namespace, State(spec.words))
+    if state.words != spec.words:
+        raise HelionError(f"state {spec.namespace!r} has {state.words} words; a kernel asks for {spec.words}")
+    return state
+
+
+def drop_state() -> None:
+    """Drop all words but those of captured launches, whose graphs may still be replayed."""
+    for state in list(_ALL):
+        state.drop()
+
+
+_KEPT: list[torch.Tensor] = []
+_SLABS: dict[int, tuple[torch.Tensor, int]] = {}  # for each device: a slab, and how many of its words are taken
+
+
+def _graph_words(index: int, words: int) -> torch.Tensor:
+    """Zeroed words for one captured launch on device `index`; nobody else gets them, ever."""
+    room = -(-words // _ALIGN) * _ALIGN
+    with _LOCK:
+        slab, taken = _SLABS.get(index, (None, 0))
+        if slab is None or taken + room > slab.numel():
+            slab, taken = allocate_apart(index, torch.zeros(max(_SLAB, room), dtype=torch.int32)), 0
+            _KEPT.append(slab)
+        _SLABS[index] = slab, taken + room
+        return slab[taken : taken + words]

@@ -15,7 +15,8 @@ from triton import knobs
 
 from helion_inductor.device import H200, describe
 from helion_inductor.errors import HelionError, LaunchRejected
-from helion_inductor.runtime.launcher import Launcher, default_launcher
+from helion_inductor.runtime.default_launcher import default_launcher
+from helion_inductor.runtime.launcher import Launcher
 from helion_inductor.runtime.num_sm import get_num_sm
 from helion_inductor.runtime.occupancy import estimate_occupancy, resident_programs
 

@@ -114,7 +114,9 @@ def test_workers_of_other_kinds(monkeypatch: pytest.MonkeyPatch, fresh_counts: o
 
 @pytest.mark.parametrize(("architecture", "units", "xcds"), [
     ("gfx942:sramecc+:xnack-", 304, 8), ("gfx942", 228, 6), ("gfx942", 38, 1), ("gfx950:sramecc+:xnack-", 256, 8),
-    ("gfx942", 80, 1), ("gfx90a", 104, 1), ("gfx1100", 96, 1),
+    ("gfx942", 80, 2), ("gfx942", 72, 2), ("gfx942", 85, 2), ("gfx942", 86, 1), ("gfx942", 57, 1), ("gfx942", 10, 1),
+    ("gfx942", 296, 8), ("gfx950", 248, 8), ("gfx951", 256, 8), ("gfx951", 128, 4), ("gfx950", 30, 1),
+    ("gfx90a", 104, 1), ("gfx1100", 96, 1), ("gfx1250", 256, 1),
 ])  # fmt: skip
 def test_chiplets_of_amd_parts(architecture: str, units: int, xcds: int, monkeypatch: pytest.MonkeyPatch, fresh_counts: object) -> None:
     part = SimpleNamespace(gcnArchName=architecture, multi_processor_count=units)

@@ -12,7 +12,8 @@ import triton.language as tl
 from triton import knobs
 
 from helion_inductor.errors import HelionError, LaunchRejected
-from helion_inductor.runtime.launcher import Launcher, default_launcher
+from helion_inductor.runtime.default_launcher import default_launcher
+from helion_inductor.runtime.launcher import Launcher
 
 interpreted = pytest.mark.skipif(not knobs.runtime.interpret, reason="runs in Triton's interpreter")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from helion_inductor.device import H200
 from helion_inductor.errors import HelionError, LaunchRejected
+from helion_inductor.runtime import cuda_driver as cuda_driver_module
 from helion_inductor.runtime import occupancy
 from helion_inductor.runtime.occupancy import Sm, check_residency, estimate_occupancy, resident_programs
 
@@ -88,8 +90,52 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int, int]]:
 
     monkeypatch.setattr(occupancy, "_query_driver", query)
     monkeypatch.setattr(occupancy, "get_num_sm", lambda device, *, reserved_sms=0: 132 - reserved_sms)
+    monkeypatch.setattr(occupancy, "context_multiprocessors", lambda: None)
     monkeypatch.setattr(occupancy.torch.cuda, "device", _Guard)
     return asked
+
+
+@pytest.mark.parametrize(
+    ("part", "share", "per_sm", "reserved", "programs"),
+    [
+        (132, None, 2, 0, 264),  # a whole H200
+        (132, None, 2, 4, 256),
+        (16, None, 2, 0, 32),  # its smallest MIG instance
+        (60, None, 3, 10, 150),
+        (132, 66, 2, 0, 132),  # half of its threads, under MPS
+        (132, 66, 2, 6, 120),
+        (132, 140, 2, 0, 264),  # rounded up beyond the device
+        (132, 10, 1, 20, 1),  # something is left in any case
+        (108, None, 0, 0, 0),  # a kernel that needs more than a multiprocessor has
+        (1, None, 32, 5, 32),
+    ],
+)
+def test_residency_over_devices_and_shares_of_them(
+    part: int, share: int | None, per_sm: int, reserved: int, programs: int, driver: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(occupancy, "_query_driver", lambda function, threads, shared: per_sm)
+    monkeypatch.setattr(occupancy, "get_num_sm", lambda device, *, reserved_sms=0: max(1, part - reserved_sms))
+    monkeypatch.setattr(occupancy, "context_multiprocessors", lambda: share)
+    compiled = _Compiled()
+    assert resident_programs(compiled, "cuda:0", reserved_sms=reserved) == programs
+    assert check_residency(compiled, "k", 0, programs, reserved_sms=reserved) == programs
+    with pytest.raises(LaunchRejected) as caught:
+        check_residency(compiled, "k", 0, programs + 1, reserved_sms=reserved)
+    assert (caught.value.required, caught.value.available, len(caught.value.hints)) == (programs + 1, programs, 3)
+    assert f"programs of 4 warps each = {programs}" in str(caught.value)
+
+
+@pytest.mark.parametrize(("status", "count", "expected"), [(0, 66, 66), (0, 0, None), (224, 0, None), (201, 50, None)])
+def test_the_share_of_a_context_is_asked_of_the_driver(
+    status: int, count: int, expected: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def affinity(pointer: Any, kind: Any) -> int:
+        assert kind.value == 0
+        pointer._obj.multiprocessors = count
+        return status
+
+    monkeypatch.setattr(cuda_driver_module, "cuda_driver", lambda: SimpleNamespace(cuCtxGetExecAffinity=affinity))
+    assert cuda_driver_module.context_multiprocessors() == expected
 
 
 def test_residency_is_queried_once_per_compiled_kernel(driver: list[tuple[int, int, int]]) -> None:
@@ -122,7 +168,7 @@ def test_no_driver_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> object:
         raise OSError(f"{name}: cannot open shared object file")
 
-    monkeypatch.setattr(occupancy.ctypes, "CDLL", missing)
+    monkeypatch.setattr(cuda_driver_module.ctypes, "CDLL", missing)
     occupancy.cuda_driver.cache_clear()
     with pytest.raises(HelionError, match=r"CUDA driver library did not load \(libcuda.so.1"):
         occupancy.cuda_driver()
