@@ -12,7 +12,6 @@ from torch import Tensor
 
 import helion_inductor
 from helion_inductor.report import Report
-from helion_inductor.runtime.phased import PhasedLauncher
 
 from .comparing import OPTIONS, assert_as_exact, run
 
@@ -117,22 +116,3 @@ def test_streamed_matrices_are_pipelined() -> None:
     region = plan(layers, *args).regions[0].compiled
     assert any(t.stages > 1 for s in region.schedules for t in s.tasks())
     assert "num_stages=3)" in region.source.module
-
-
-class Recorder:
-    """Stands for both launchers of a kernel."""
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[Any, ...]] = []
-
-    def __call__(self, grid: tuple[int, ...], *args: Any, **constexprs: Any) -> None:
-        self.calls.append((grid, args, constexprs))
-
-
-def test_phases_one_a_launch() -> None:
-    launcher: Any = PhasedLauncher.__new__(PhasedLauncher)
-    launcher.phases, launcher.cooperative, launcher._apart = 3, False, Recorder()
-    launcher((7,), "x", "y", WIDE=False)
-    assert launcher._apart.calls == [
-        ((7,), ("x", "y", "x"), {"FIRST": k, "LAST": k + 1, "WIDE": False}) for k in range(3)
-    ]  # fmt: skip
