@@ -4,8 +4,8 @@
      "rows": {row: {"title": ..., "status": "done", "peers": {peer: {facts}}}}}
 
 A row's status is "done", "begun", "not run: ..." or "stopped: ...". A peer's facts hold "error" (it failed) or "not_run" (why
-not), else error_norm against float64 with the error_limit that eager sets, peak_mb, compile_s in seconds, counts, and times:
-figures in microseconds whose names end in _us, each with median, least and the medians of its rounds.
+not), else error_norm against float64 with the error_limit that eager sets, peak_mb, compile_s in seconds with its parts by phase
+(timing.PARTS), counts, and times: figures in microseconds whose names end in _us, each with median, least and the medians of its rounds.
 """
 
 from __future__ import annotations

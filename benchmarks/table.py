@@ -20,7 +20,7 @@ if not __package__:
 
 from benchmarks import result_file
 from benchmarks.peers import PEERS
-from benchmarks.timing import COUNTED
+from benchmarks.timing import COUNTED, PARTS
 
 Facts = dict[str, Any]
 FIGURES = {
@@ -29,6 +29,7 @@ FIGURES = {
     "gpu_us": "GPU time under CUDA-graph replay, us",
     "stream_us": "Calls under reduce-overhead, replays else, back to back, us",
     "compile_s": "First call, s",
+    "parts": "First call by phase, s: Dynamo / AOTAutograd / rest of Inductor / our regions / Triton / running",
     "peak_mb": "Peak memory of a call, MB",
     "launches": "Kernels launched by a call",
     "error_norm": "Error against float64 (norm of the difference over the norm)",
@@ -39,6 +40,8 @@ SPREAD = 0.005
 
 
 def value_of(facts: Facts, figure: str) -> float | None:
+    if figure == "parts":
+        return facts.get(PARTS[0])
     value = facts.get(figure)
     return value["median"] if isinstance(value, dict) else value
 
@@ -71,6 +74,8 @@ def cell(facts: Facts | None, rival: Facts | None, figure: str) -> str:
     value = value_of(facts, figure)
     if value is None:
         return ""
+    if figure == "parts":
+        return " / ".join(f"{facts[part]:.1f}" for part in PARTS)
     text = number(value / unit_of(figure))
     found = ratios(facts, rival or {}, figure)
     if not found or figure in ("error_norm", "compile_s", "launches"):
@@ -84,6 +89,7 @@ def figures_of(content: result_file.Content) -> list[str]:
     """Those with a value somewhere, in the order of their tables."""
     found = dict.fromkeys(name for _, _, facts in result_file.peers_of(content) for name in facts)
     layers = [name for name in found if name.endswith("_us") and name not in FIGURES]
+    found |= {"parts": None} if PARTS[0] in found else {}
     return [name for name in FIGURES if name in found] + layers
 
 

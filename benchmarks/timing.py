@@ -36,22 +36,60 @@ def relative_error(actual: torch.Tensor, exact: torch.Tensor) -> float:
     return error if error == error else float("inf")
 
 
+PHASES = {
+    "dynamo_s": ("_compile.compile_inner",),
+    "aot_s": ("OutputGraph.call_user_compiler",),
+    "inductor_s": ("compile_fx_inner",),
+    "regions_s": ("pass.post_grad_passes.post_grad_custom_post_pass",),
+    "triton_s": ("async_compile.wait",),
+}
+"""Phases of a first call by the names that Dynamo times them under; each is a part of one before it: see `compile_parts`."""
+PARTS = (*PHASES, "running_s")
+
+
+def compile_parts(total: float, spent: Mapping[str, Sequence[float]] | None = None) -> dict[str, float]:
+    """Seconds of a first call of ``total`` by phase, each without what is counted apart; empty where nothing was compiled.
+
+    dynamo_s traces Python and makes guards; aot_s is AOTAutograd with decompositions and joint passes; regions_s is this backend's
+    pass; triton_s waits for Triton's compiler, where Inductor starts it; inductor_s is the rest of Inductor; running_s what is left: the
+    run itself, with kernels that are compiled when first launched. ``spent``: what Dynamo timed, by default in this process.
+    """
+    if spent is None:
+        from torch._dynamo.utils import compilation_time_metrics
+
+        spent = compilation_time_metrics
+    whole = {phase: sum(sum(spent.get(name, ())) for name in names) for phase, names in PHASES.items()}
+    if not whole["dynamo_s"]:
+        return {}
+    own = {
+        "dynamo_s": whole["dynamo_s"] - whole["aot_s"],
+        "aot_s": whole["aot_s"] - whole["inductor_s"],
+        "inductor_s": whole["inductor_s"] - whole["regions_s"] - whole["triton_s"],
+        "regions_s": whole["regions_s"],
+        "triton_s": whole["triton_s"],
+        "running_s": total - whole["dynamo_s"],
+    }
+    return {phase: round(max(0.0, seconds), 2) for phase, seconds in own.items()}
+
+
 def first_call(call: Call) -> dict[str, Any]:
-    """Run ``call``, which compiles. Returns compile_s (seconds) and what this backend and Inductor counted meanwhile.
+    """Run ``call``, which compiles. Returns compile_s (seconds), where they went, and what this backend and Inductor counted meanwhile.
 
     inductor_kernels are the kernels that Inductor wrote, cudagraph_skips the graphs that it would not capture.
     """
     import torch._inductor.metrics as metrics
-    from torch._dynamo.utils import counters
+    from torch._dynamo.utils import compilation_time_metrics, counters
 
     counters["helion"].clear()
     counters["inductor"].clear()
     metrics.reset()
+    compilation_time_metrics.clear()
     synchronize()
     start = time.perf_counter()
     call()
     synchronize()
-    facts: dict[str, Any] = {"compile_s": round(time.perf_counter() - start, 2)}
+    seconds = time.perf_counter() - start
+    facts: dict[str, Any] = {"compile_s": round(seconds, 2), **compile_parts(seconds)}
     facts |= {k: counters["helion"][k] for k in COUNTED if k in counters["helion"]}
     facts["inductor_kernels"] = metrics.generated_kernel_count
     if counters["inductor"]["cudagraph_skips"]:

@@ -29,6 +29,7 @@ from torch._inductor import list_mode_options
 from torch._inductor.compile_fx import (
     _recursive_post_grad_passes,
     compile_fx,
+    compile_fx_inner,
     fake_tensor_prop,
     view_to_reshape,
 )
@@ -41,10 +42,11 @@ from torch._inductor.virtualized import V
 from . import compat
 from .device import H200, describe
 from .errors import HelionError, InternalError, KernelNotFound, ProgramError
+from .fx_nested import caller_of, mark_nested
 from .fx_repairs import repair_graph
 from .inspecting import regrouped
 from .options import Options
-from .region_pass import PassSettings, PlannedRegion, failed_graph, plan_graph, rewrite_graph
+from .region_pass import PassSettings, PlannedRegion, failed_graph, left_graph, plan_graph, rewrite_graph
 from .report import GraphReport, save_region
 from .runtime.kernel_store import KernelStore
 from .runtime.measurer import Measurer
@@ -152,6 +154,9 @@ class RegionPass(CustomGraphPass):
 
     def __call__(self, graph: fx.Graph) -> None:
         name = f"graph{next(self._numbers)}"
+        if (caller := caller_of(graph)) is not None:
+            self._listen(left_graph(name, graph, caller))
+            return
         kinds, target = (frozenset({"cpu", "cuda"}), offline_target) if self.dry else (device_kinds(), tile_target)
         settings = PassSettings(self.options, kinds, target) if self.dry else PassSettings(self.options, kinds, target, regrouped)
         try:
@@ -183,10 +188,12 @@ class RegionPass(CustomGraphPass):
                 log.info("helion: autotune=%r measures nothing: there is no GPU", options.autotune)
             yield None
             return
-        given = {"num_warps": options.num_warps, "block_sizes": options.block_sizes}
-        fixed = {name for name, value in given.items() if value is not None} | ({"pid_type"} if options.pid_type != "auto" else set())
+        given: dict[str, Any] = {"num_warps": options.num_warps, "block_sizes": options.block_sizes}
+        given |= {name: None if getattr(options, name) == "auto" else getattr(options, name) for name in ("pid_type", "loop_order")}
+        given["l2_grouping"] = None if options.l2_grouping == 1 else options.l2_grouping
+        fixed = {name for name, value in given.items() if value is not None}
         device = describe("cuda")
-        text = f"{compat.versions()} {device.name} {device.capability} {source_hash()}"
+        text = f"{compat.versions()} {device.name} {device.capability} driver {compat.driver_version()} {source_hash()}"
         # A candidate that hangs must not use up much more than the budget.
         with Measurer(timeout_s=max(10.0, min(60.0, self._budget_s))) as measurer:
             ask = None if self.dry else measurer.ask
@@ -222,6 +229,11 @@ def config_patches(options: Options, graph_pass: RegionPass) -> dict[str, Any]:
     return patches | dict(options.inductor) | {"post_grad_custom_post_pass": graph_pass}
 
 
+def _compile_inner(gm: fx.GraphModule, example_inputs: Sequence[Any], **settings: Any) -> Any:
+    mark_nested(gm)
+    return compile_fx_inner(gm, example_inputs, **settings)
+
+
 class Backend:
     """``torch.compile(..., backend="helion")``: one object per process, so that Dynamo sees the same backend every time."""
 
@@ -235,7 +247,8 @@ class Backend:
         """Compile one graph; raises ``OptionError`` for options that are not valid."""
         chosen = Options.from_mapping(options, mode)
         self._say_once(example_inputs)
-        return compile_fx(gm, list(example_inputs), config_patches=config_patches(chosen, RegionPass(chosen, self._tell())))
+        patches = config_patches(chosen, RegionPass(chosen, self._tell()))
+        return compile_fx(gm, list(example_inputs), inner_compile=_compile_inner, config_patches=patches)
 
     def _tell(self) -> Listener | None:
         """One listener for those of the moment; a graph keeps it for the backward that is compiled later."""
@@ -284,6 +297,7 @@ def dry_compile(gm: fx.GraphModule, example_inputs: Sequence[Any], options: Opti
     ) -> Any:
         kind = "backward" if is_backward else "inference" if is_inference else "forward"
         dry_pass = RegionPass(options, lambda report: listener(replace(report, name=kind)), dry=True)
+        mark_nested(graph)
         with inductor_config.patch(config_patches(options, dry_pass)), torch.no_grad():
             view_to_reshape(graph)
             with V.set_fake_mode(fake_tensor_prop(graph, inputs)):
@@ -320,7 +334,7 @@ def fx_compiler(gm: fx.GraphModule, example_inputs: Sequence[Any], *, options: M
     model: Any = GmWrapper(gm, _as_it_is) if isinstance(returned, (tuple, list)) else gm
     # Inductor traces the graph once more, for its decompositions; its notes must not get into the trace around us.
     with torch.no_grad(), torch._guards.tracing(None):
-        compiled: Any = compile_fx(model, list(example_inputs), config_patches=patches)
+        compiled: Any = compile_fx(model, list(example_inputs), inner_compile=_compile_inner, config_patches=patches)
 
     def run(inputs: list[Any]) -> Any:
         return compiled(inputs) if model is not gm else compiled(*_emptied(inputs))

@@ -33,6 +33,11 @@ def versions() -> tuple[str, str]:
     return str(torch.__version__), str(triton.__version__)
 
 
+def driver_version() -> int:
+    """The version of the CUDA driver, 12080 for 12.8; 0 where there is none."""
+    return int(torch._C._cuda_getDriverVersion()) if torch.cuda.is_available() else 0  # type: ignore[attr-defined]
+
+
 def interpreting() -> bool:
     """Whether Triton kernels run in its interpreter in this process."""
     import triton

@@ -74,6 +74,8 @@ def _caller(fn: Callable[..., Any]) -> Callable[..., Any]:
 class _Undo(TorchDispatchMode):
     """Puts back the storages of arguments, and of every tensor that a graph reads from outside and overwrites."""
 
+    supports_higher_order_operators = True
+
     def __init__(self) -> None:
         super().__init__()
         self._kept: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
@@ -107,9 +109,9 @@ class _Undo(TorchDispatchMode):
 
 
 def _written(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-    """The arguments that an op writes to."""
+    """The arguments that an op writes to, or may write to: the graphs that it calls do not come by here."""
     if not isinstance(func, torch._ops.OpOverload):
-        return []
+        return [args, kwargs]
     if "batch_norm" in func.__name__:
         return [args, kwargs]  # several of these update running statistics and their schemas do not say so
     if not func._schema.is_mutable:

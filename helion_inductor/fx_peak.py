@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -23,14 +24,15 @@ class Step:
 
 
 def peak_bytes(steps: Iterable[Step], kept: Collection[str]) -> int:
-    """The most bytes held at one time; ``kept`` are held to the end. What no step makes is not counted."""
+    """The most bytes held at one time; ``kept`` are held to the end. What no step makes is not counted; what several steps make, the
+    parts of a cat, is there from the first on."""
     ordered = list(_ordered(steps))
     last = {name: k for k, step in enumerate(ordered) for name in (*step.reads, *step.makes)}
     sizes: dict[str, int] = {}
     held = most = 0
     for k, step in enumerate(ordered):
+        held += sum(size for n, size in step.makes.items() if n not in sizes)
         sizes |= step.makes
-        held += sum(step.makes.values())
         most = max(most, held + step.scratch)
         held -= sum(sizes[n] for n in {*step.reads, *step.makes} if n in sizes and last[n] == k and n not in kept)
     return most
@@ -39,19 +41,19 @@ def peak_bytes(steps: Iterable[Step], kept: Collection[str]) -> int:
 def _ordered(steps: Iterable[Step]) -> Iterator[Step]:
     """By position; a step that waits for another comes right behind it."""
     pending = sorted(steps, key=lambda s: s.at)
-    missing = {name for step in pending for name in step.makes}
+    missing = Counter(name for step in pending for name in step.makes)
     waiting: dict[str, list[Step]] = {}
     for first in pending:
         stack = [first]
         while stack:
             step = stack.pop()
-            blocker = next((n for n in sorted(step.reads) if n in missing and n not in step.makes), None)
+            blocker = next((n for n in sorted(step.reads) if missing[n] and n not in step.makes), None)
             if blocker is not None:
                 waiting.setdefault(blocker, []).append(step)
                 continue
             yield step
-            missing -= step.makes.keys()
-            for name in step.makes:
+            missing.subtract(step.makes.keys())
+            for name in (n for n in step.makes if not missing[n]):
                 stack += reversed(waiting.pop(name, []))
 
 

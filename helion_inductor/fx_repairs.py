@@ -38,7 +38,10 @@ def repair_graph(graph: fx.Graph) -> None:
 def order_copies(graph: fx.Graph) -> None:
     """Let each copy into an input read what inputs held on entry; where copies wait for one another, values are set aside."""
     copies = [c for c in graph.find_nodes(op="call_function", target=aten.copy_.default, sort=True) if _updates_input(c)]
-    if not any(_reads(later, earlier) for k, earlier in enumerate(copies) for later in copies[k + 1 :]):
+    first: dict[object, int] = {}
+    for position, copy in enumerate(copies):
+        first.setdefault(copy.args[0], position)
+    if not any(first.get(_read_by(copy), position) < position for position, copy in enumerate(copies)):
         return
     waiting, ordered = list(copies), list[fx.Node]()
     while waiting:
@@ -61,8 +64,14 @@ def _updates_input(copy: fx.Node) -> bool:
 
 def _reads(copy: fx.Node, other: fx.Node) -> bool:
     """Whether ``copy`` reads, directly or through views, the input that ``other`` overwrites."""
+    return _read_by(copy) is other.args[0]
+
+
+def _read_by(copy: fx.Node) -> fx.Node:
+    """What ``copy`` reads, through views."""
     source = copy.args[1]
-    return isinstance(source, fx.Node) and alias_root(source) is other.args[0]
+    assert isinstance(source, fx.Node)
+    return alias_root(source)
 
 
 def _set_aside(graph: fx.Graph, copy: fx.Node, before: fx.Node) -> None:

@@ -129,6 +129,12 @@ def failed_graph(name: str, graph: fx.Graph, error: Exception) -> GraphReport:
     return GraphReport(name, len(calls), (), tuple(Refusal("error", n.name, why, "on_error='raise' shows where") for n in calls))
 
 
+def left_graph(name: str, graph: fx.Graph, caller: str) -> GraphReport:
+    """The report of a graph that an operator calls, which stays with Inductor."""
+    calls = calls_of(graph)
+    return GraphReport(name, len(calls), (), tuple(Refusal("nested", n.name, f"in a graph that {caller} calls") for n in calls))
+
+
 def _within_memory(graph: fx.Graph, planned: Sequence[PlannedRegion], made: set[fx.Node], settings: PassSettings,
                    apart: list[Placed], *, parts: bool = True) -> _Weighed:  # fmt: skip
     """The regions without those that would hold too much memory, or nodes to be left out, for which the graph is to be carved anew.

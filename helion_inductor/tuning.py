@@ -1,7 +1,8 @@
 """Choosing kernels by measuring them: candidates beside what the cost model chose, and beside what Inductor makes of the same.
 
 A region's inputs are made up (its shapes, strides and dtypes are known while a graph is compiled, its values are not); everything
-runs in a process of its own (``runtime/measure.py``). What was found is kept in the kernel store, by device and version.
+runs in a process of its own (``runtime/measure.py``). What was found is kept in the kernel store, by device and version; a search
+that was cut short leaves its best so far, from which the next one goes on.
 """
 
 from __future__ import annotations
@@ -23,12 +24,13 @@ from torch import fx
 
 from .ir.parser import parse_schedule
 from .ir.schedule_ir import KernelSchedule
-from .ir.tile_ir import Check, Load, TileProgram, is_value, operands
+from .ir.tile_ir import TileProgram
 from .pipeline import CompiledRegion, rescheduled
 from .runtime.kernel_store import KernelStore
 from .scheduling.candidates import Candidate, candidates
 from .scheduling.device_model import DeviceModel
 from .scheduling.hints import evaluate_size
+from .scheduling.index_bounds import index_bounds
 
 log = logging.getLogger(__name__)
 
@@ -93,13 +95,16 @@ class Tuner:
         known = self.store.get(self._key(region))
         if known is not None:
             return self._remembered(region, json.loads((known / FILE).read_text()))
+        number, begun = self._begun(region)
+        if begun is not None and (self.ask is None or self.left_s() <= 0):
+            return self._remembered(region, begun)
         if self.ask is None or self.left_s() <= 0:
             over = self.stopped or "autotune_budget_s is used up"
             return region, Tuning((), None, None, over if self.ask is not None else "a report measures nothing")
         with tempfile.TemporaryDirectory() as folder:
             search = _Search(self, region, Path(folder), position)
             try:
-                search.run(graph)
+                search.run(graph, None if begun is None else tuple(map(parse_schedule, begun["schedules"])))
             except KeyboardInterrupt:
                 self.stopped = "interrupted"
                 log.warning("helion: tuning was interrupted; what was fastest so far is kept")
@@ -107,9 +112,17 @@ class Tuner:
         _end_line()
         log.info("helion: region %s: %s", region.key[:12], result)
         chosen = search.schedules
-        if not self.stopped and search.best is not None:
-            self.store.put(self._key(region), {FILE: json.dumps(_plain(result, chosen))})
+        if search.best is not None:
+            key = f"{self._key(region)}-part{number}" if self.stopped else self._key(region)
+            self.store.put(key, {FILE: json.dumps(_plain(result, chosen))})
         return (rescheduled(region, chosen) if chosen != region.schedules else region), result
+
+    def _begun(self, region: CompiledRegion) -> tuple[int, Mapping[str, Any] | None]:
+        """How often a search for the region was cut short, and what the last one found."""
+        number, found = 0, None
+        while (entry := self.store.get(f"{self._key(region)}-part{number}")) is not None:
+            number, found = number + 1, json.loads((entry / FILE).read_text())
+        return number, found
 
     def left_s(self) -> float:
         """Seconds until the budget is used up; 0 once the search was stopped."""
@@ -123,7 +136,7 @@ class Tuner:
         trials = tuple(Trial(**t) for t in plain["trials"])
         graph = Trial(**plain["graph"]) if plain["graph"] else None
         schedules = tuple(map(parse_schedule, plain["schedules"]))
-        tuning = Tuning(trials, Trial(**plain["chosen"]), graph, remembered=True)
+        tuning = Tuning(trials, Trial(**plain["chosen"]), graph, plain["stopped"], remembered=True)
         return (rescheduled(region, schedules) if schedules != region.schedules else region), tuning
 
 
@@ -132,6 +145,7 @@ def _plain(tuning: Tuning, schedules: Sequence[KernelSchedule]) -> dict[str, Any
     return {
         "trials": [asdict(t) for t in tuning.trials], "chosen": asdict(tuning.chosen),
         "graph": asdict(tuning.graph) if tuning.graph else None, "schedules": list(map(str, schedules)),
+        "stopped": tuning.stopped,
     }  # fmt: skip
 
 
@@ -147,10 +161,13 @@ class _Search:
         self.schedules = region.schedules
         self.seen = {region.schedules}
 
-    def run(self, graph: GraphVersion | None) -> None:
+    def run(self, graph: GraphVersion | None, begun: tuple[KernelSchedule, ...] | None = None) -> None:
+        """``begun``: the best of an earlier search that was cut short."""
         self._try(Candidate("as the cost model chose", self.region.schedules))
         if self.best is None:
             return
+        if begun is not None and begun not in self.seen and self.tuner.left_s() > 0:
+            self._try(Candidate("the best of an earlier search", begun))
         if graph is not None and self.tuner.left_s() > 0:
             tensors = {n: self.tensors.get(n, spec) for n, spec in graph.tensors.items()}
             names = {"kind": "graph", "tensors": tensors, "inputs": list(tensors), "outputs": []}
@@ -216,38 +233,23 @@ class GraphVersion:
 
 def specifications(program: TileProgram) -> dict[str, dict[str, Any]]:
     """Tensors to measure with, by buffer: layouts at the hinted sizes. An output in an input's place starts as that input."""
-    hints, below = program.hints(), _bounds(program)
+    hints, below = program.hints(), index_bounds(program)
     result = {}
     for b in program.buffers:
         if b.kind != "temp":
             first = b.aliases or b.name
             shape, stride = ([evaluate_size(e, hints) for e in es] for es in (b.shape, b.stride))
             result[b.name] = _specification(first, b.dtype, shape, stride, below.get(first, 2))
+            # Repeated calls would count on, and out of range.
+            result[b.name]["restore"] = b.aliases is not None and not b.dtype.is_floating_point
     return result
 
 
 def _specification(name: str, dtype: torch.dtype, shape: Sequence[int], stride: Sequence[int], below: int = 2) -> dict[str, Any]:
     return {
         "dtype": str(dtype).removeprefix("torch."), "shape": list(shape), "stride": list(stride), "seed": zlib.crc32(name.encode()),
-        "below": below,
+        "below": below, "restore": False,
     }  # fmt: skip
-
-
-def _bounds(program: TileProgram) -> dict[str, int]:
-    """Least number that integers of a buffer must not reach, from the checks of what is computed of them."""
-    hints, buffers = program.hints(), program.by_name()
-    result: dict[str, int] = {}
-    for nest in program.nests:
-        made = {s.id: s for s in nest.body if is_value(s)}  # type: ignore[union-attr]
-        for check in (s for s in nest.body if isinstance(s, Check)):
-            upper, todo, seen = max(1, evaluate_size(check.upper, hints)), [check.value], {check.value}
-            while todo:
-                stmt = made[todo.pop()]
-                if isinstance(stmt, Load) and not buffers[stmt.buffer].dtype.is_floating_point:
-                    result[stmt.buffer] = min(upper, result.get(stmt.buffer, upper))
-                todo += [v for v in operands(stmt) if v not in seen]
-                seen.update(operands(stmt))
-    return result
 
 
 def graph_version(module: fx.GraphModule, device: str) -> GraphVersion | None:

@@ -256,3 +256,29 @@ def test_plots_are_pictures(tmp_path: Path) -> None:
     assert plot.main([str(tmp_path / "r.json"), "--out", str(tmp_path / "plots")]) == 0
     pictures = list((tmp_path / "plots").glob("r_*.png"))
     assert pictures and all(path.read_bytes().startswith(b"\x89PNG") for path in pictures)
+
+
+def test_the_phases_of_a_first_call_add_up() -> None:
+    spent = {
+        "_compile.compile_inner": [6.0, 3.0], "OutputGraph.call_user_compiler": [7.0], "compile_fx_inner": [4.0, 0.5],
+        "pass.post_grad_passes.post_grad_custom_post_pass": [1.0, 0.25], "async_compile.wait": [1.5],
+    }  # fmt: skip
+    parts = timing.compile_parts(10.0, spent)
+    assert tuple(sorted(parts)) == tuple(sorted(timing.PARTS)) and sum(parts.values()) == pytest.approx(10.0)
+    assert (parts["dynamo_s"], parts["aot_s"], parts["inductor_s"], parts["regions_s"], parts["running_s"]) == (2.0, 2.5, 1.75, 1.25, 1.0)
+    assert timing.compile_parts(1.0, {}) == {}, "nothing was compiled"
+
+
+def test_a_first_call_is_taken_apart() -> None:
+    torch.compiler.reset()
+    compiled = torch.compile(lambda x: torch.sin(x) + 1, backend="helion", options={"regions": "all"})
+    facts = timing.first_call(lambda: compiled(torch.randn(8)))
+    assert sum(facts[part] for part in timing.PARTS) == pytest.approx(facts["compile_s"], abs=0.05)
+    assert facts["regions_s"] > 0 and "regions_s" not in timing.first_call(lambda: compiled(torch.randn(8)))
+
+
+def test_a_table_shows_the_phases() -> None:
+    content = example()
+    content["rows"]["a"]["peers"]["inductor"] |= dict.fromkeys(timing.PARTS, 1.0)
+    shown = table.markdown(content)
+    assert "First call by phase" in shown and "| 1.0 / 1.0 / 1.0 / 1.0 / 1.0 / 1.0 |" in shown

@@ -13,6 +13,7 @@ from helion_inductor.device import H200, INTERPRETER
 from helion_inductor.ir.parser import parse_program
 from helion_inductor.ir.schedule_ir import KernelSchedule, Phase
 from helion_inductor.ir.tile_ir import Scan
+from helion_inductor.scheduling import work
 from helion_inductor.scheduling.cost import inductor_us, kernel_us, nest_us
 from helion_inductor.scheduling.device_model import H200_MODEL, device_model
 from helion_inductor.scheduling.tile_sizes import TileTarget, choose_task
@@ -177,3 +178,21 @@ def test_any_kernel_has_a_time(drawn: tuple[Case, tuple[KernelSchedule, ...]]) -
     times = [kernel_us(k, case.program) for k in kernels]
     assert all(math.isfinite(t) and t >= H200_MODEL.launch_us for t in times)
     assert inductor_us(case.program) >= H200_MODEL.launch_us * (len(case.program.nests) > 0)
+
+
+def test_members_of_equal_sizes_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A family of 300 costs the compiler as much as its members differ, and its work is still that of all."""
+    program = independent(POINTWISE, [(64, 1024)] * 20 + [(32, 512)] * 10)
+    (schedule,) = family(program)
+    (task,) = schedule.tasks()
+    nests = {n.name: n for n in program.nests}
+    alone = [work.nest_work(nests[n], task, program, 4, H200_MODEL) for n in task.nests()]
+    counted: list[str] = []
+    original = work.nest_work
+    monkeypatch.setattr(work, "nest_work", lambda nest, *more: counted.append(nest.name) or original(nest, *more))
+    together = work.task_work(task, program, 4, H200_MODEL)
+    assert len(task.nests()) == 30 and len(counted) == 2
+    assert (together.programs, together.bytes, together.slots) == tuple(
+        sum(getattr(w, what) for w in alone) for what in ("programs", "bytes", "slots")
+    )
+    assert work.task_work(task, program, 4, H200_MODEL) is together and len(counted) == 2

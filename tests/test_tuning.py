@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,16 @@ import torch
 from helion_inductor import explain
 from helion_inductor.backend import RegionPass
 from helion_inductor.fx_bridge import sub_graph
+from helion_inductor.ir.parser import parse_program
 from helion_inductor.ir.verify_schedule import verify_schedules
 from helion_inductor.pipeline import CompiledRegion
 from helion_inductor.report import Report
+from helion_inductor.runtime import measure
 from helion_inductor.runtime.kernel_store import KernelStore
 from helion_inductor.runtime.measurer import Measurer
 from helion_inductor.scheduling.candidates import AXES, candidates
 from helion_inductor.scheduling.device_model import H200_MODEL
+from helion_inductor.scheduling.index_bounds import index_bounds
 from helion_inductor.tuning import GraphVersion, Tuner, Tuning, graph_version, specifications
 from tests.golden.functions import FUNCTIONS, region
 
@@ -89,6 +92,84 @@ def test_indices_stay_below_what_they_index(compiled: CompiledRegion) -> None:
     assert index["below"] == 30
 
 
+@pytest.mark.parametrize(
+    ("index", "below"),
+    [
+        (lambda i: i, 30), (lambda i: i.to(torch.int32), 30), (lambda i: i + 5, 1), (lambda i: i * 2, 1),
+        (lambda i: torch.where(i > 3, i + 20, i), 1), (lambda i: torch.clamp(i, 0, 5), 1),
+    ],
+)  # fmt: skip
+def test_indices_that_are_computed_stay_inside(index: Callable[[torch.Tensor], torch.Tensor], below: int) -> None:
+    """What is made up for them is a valid index wherever the region uses it."""
+
+    def fn(y: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
+        return y[index(i)].cos()
+
+    program = explain(fn, ARGS[1], torch.arange(11) % 5, options={"regions": "all"}).regions[0].compiled.program
+    (made,) = [measure.made(s, "cpu") for s in specifications(program).values() if s["dtype"] == "int64"]
+    assert int(made.max()) < below
+    fn(ARGS[1], made)
+
+
+def test_indices_are_followed_through_temporaries() -> None:
+    program = parse_program(
+        """program @p()
+  in i: i64[4]
+  in x: f32[9]
+  temp t: i64[4]
+  out y: f32[4]
+  nest @a parallel(p0: 4)
+    %0: i64 = load i[p0]
+    %1: i64 = const 2
+    %2: i64 = add(%0, %1)
+    store t[p0] %2
+  nest @b parallel(p0: 4)
+    %0: i64 = load t[p0]
+    check %0 in [0, 9)
+    %1: f32 = load x[%0]
+    store y[p0] %1
+"""
+    )
+    assert index_bounds(program) == {"i": 1}
+
+
+def test_counters_are_put_back_before_every_call(tmp_path: Path) -> None:
+    """An index that every call counts up would soon be out of range."""
+    path = tmp_path / "counting.py"
+    path.write_text("def run(inputs, outputs, sizes):\n    inputs[0][outputs[0]]\n    outputs[0].add_(3)\n")
+    spec = {"dtype": "int64", "shape": [2], "stride": [1], "seed": 0, "below": 1, "restore": True}
+    request = {
+        "kind": "region", "module": str(path), "inputs": ["x"], "outputs": ["y"], "sizes": [], "device": "cpu", "same_as": None,
+        "tensors": {"x": {**spec, "dtype": "float32", "shape": [4], "restore": False}, "y": spec},
+    }  # fmt: skip
+    assert measure.answer(request)["us"] >= 0
+    with pytest.raises(IndexError):
+        measure.answer({**request, "tensors": {**request["tensors"], "y": {**spec, "restore": False}}})
+
+
+def test_a_counter_is_to_be_put_back() -> None:
+    def fn(step: torch.Tensor, x: torch.Tensor) -> None:
+        step.add_(1)
+        x.mul_(2)
+
+    specs = specifications(explain(fn, torch.tensor([1, 2]), torch.randn(4), options={"regions": "all"}).regions[0].compiled.program)
+    assert {(s["dtype"], s["restore"]) for s in specs.values()} >= {("int64", True), ("float32", False)}
+    assert not any(s["restore"] for s in specs.values() if s["dtype"] == "float32")
+
+
+def test_loops_that_share_a_kernel_are_tried_apart(compiled: CompiledRegion) -> None:
+    joined = next(k for k in [region("two_loops_flat")] if any(len(s.tasks()) > 1 for s in k.schedules))
+    (apart,) = [c for c in candidates(joined.schedules, joined.program) if "kernel of its own" in c.change]
+    assert [len(s.tasks()) for s in apart.schedules] == [1] * sum(len(s.tasks()) for s in joined.schedules)
+
+
+def test_tiles_of_two_dimensions_are_tried_in_other_orders() -> None:
+    grouped = region("grouped_tiles")
+    changes = {c.change for c in candidates(grouped.schedules, grouped.program)}
+    assert "tiles in the other order" in changes and "8 rows of tiles at a time" in changes
+    assert not {c for c in changes if "tiles" in c} & {c.change for c in candidates(grouped.schedules, grouped.program, AXES)}
+
+
 # ---- what is kept
 def test_the_fastest_is_kept_and_remembered(compiled: CompiledRegion, tmp_path: Path) -> None:
     ask = Times({"num_warps=4,": 4.0, "get_num_sm": 8.0})
@@ -150,8 +231,29 @@ def test_the_budget_ends_the_search(compiled: CompiledRegion, tmp_path: Path) ->
     chosen, tuning = mine.tune(compiled, None)
     assert chosen is compiled and len(tuning.trials) == 1 and "budget" in tuning.stopped
     _, later = mine.tune(compiled, None)
-    assert not later.trials and "budget" in later.stopped
-    assert not list(tmp_path.iterdir()), "a search that was cut short is not remembered"
+    assert later.remembered and later.trials == tuning.trials and "budget" in later.stopped
+
+
+def test_a_search_that_was_cut_short_is_taken_up(compiled: CompiledRegion, tmp_path: Path) -> None:
+    answers = iter([{"us": 10.0}, {"us": 5.0}])
+
+    def ask(request: Mapping[str, Any]) -> Mapping[str, Any]:
+        try:
+            return next(answers)
+        except StopIteration:
+            raise KeyboardInterrupt from None
+
+    first, cut = tuner(ask, tmp_path).tune(compiled, None)
+    assert cut.stopped == "interrupted" and first.key != compiled.key
+    known, remembered = tuner(None, tmp_path).tune(compiled, None)
+    assert known.key == first.key and remembered.remembered and remembered.stopped == "interrupted"
+    asked = Times({})
+    mine = tuner(asked, tmp_path)
+    _, full = mine.tune(compiled, None)
+    assert [t.change for t in full.trials[:2]] == ["as the cost model chose", "the best of an earlier search"]
+    assert asked.asked[1] == first.source.module and not full.stopped and not full.remembered
+    _, again = tuner(Times({"": AssertionError("measured again")}), tmp_path).tune(compiled, None)
+    assert again.remembered and again.trials == full.trials and not again.stopped
 
 
 def test_an_interruption_keeps_the_best_so_far(compiled: CompiledRegion, tmp_path: Path) -> None:
@@ -167,7 +269,6 @@ def test_an_interruption_keeps_the_best_so_far(compiled: CompiledRegion, tmp_pat
     chosen, tuning = mine.tune(compiled, None)
     assert tuning.stopped == "interrupted" and mine.left_s() == 0
     assert tuning.chosen is not None and tuning.chosen.us == 5.0 and chosen.key != compiled.key
-    assert not list(tmp_path.iterdir())
 
 
 # ---- the decision about a region

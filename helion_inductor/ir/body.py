@@ -33,7 +33,14 @@ class Flow:
 
 
 def flow(nest: LoopNest) -> Flow:
-    """Axes and pass of every value of ``nest``, in one walk."""
+    """Axes and pass of every value of ``nest``."""
+    known: Flow | None = nest.memo.get("flow")
+    if known is None:
+        known = nest.memo["flow"] = _flow(nest)
+    return known
+
+
+def _flow(nest: LoopNest) -> Flow:
     axes: dict[int, frozenset[str]] = {}
     depth: dict[int, int] = {}
     names = frozenset(nest.extents())

@@ -84,6 +84,14 @@ def in_all(rows: Sequence[Sequence[str]]) -> dict[int, str]:
 
 def signature(nest: LoopNest, buffers: Mapping[str, Buffer]) -> Form:
     """Equal for nests of one form, and hashable; ``buffers`` are those of the program, by name."""
+    known = nest.memo.get("form")
+    if known is None or known[0] is not buffers:
+        known = nest.memo["form"] = buffers, _signature(nest, buffers)
+    form: Form = known[1]
+    return form
+
+
+def _signature(nest: LoopNest, buffers: Mapping[str, Buffer]) -> Form:
     names = touched(nest)
     storages = [buffers[b].aliases or b for b in names]
     axes = frozenset(nest.extents())

@@ -36,6 +36,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
 
 import torch
 
@@ -227,6 +229,11 @@ class LoopNest:
     def extents(self) -> dict[str, Expr]:
         return {a.name: a.extent for a in (*self.parallel, *self.reduce)}
 
+    @cached_property
+    def memo(self) -> dict[Any, Any]:
+        """What was found out about the nest, which never changes."""
+        return {}
+
     def reads(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(s.buffer for s in self.body if isinstance(s, Load)))
 
@@ -256,7 +263,16 @@ class TileProgram:
         return {s.name: s.hint for s in self.sizes}
 
     def by_name(self) -> Mapping[str, Buffer]:
+        return self._by_name
+
+    @cached_property
+    def _by_name(self) -> Mapping[str, Buffer]:
         return {b.name: b for b in self.buffers}
+
+    @cached_property
+    def memo(self) -> dict[Any, Any]:
+        """What was found out about the program, by whoever wants it again: the program itself never changes."""
+        return {}
 
     def __str__(self) -> str:
         return text(self)

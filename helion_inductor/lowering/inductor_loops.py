@@ -149,8 +149,11 @@ class _EveryNodeRealised(GraphLowering):
                 continue
             if not n.meta.get(WITHIN_LOOP):
                 box.realize()
-            if n.meta.get(ROW_MAJOR) and isinstance(box.data.data, inductor_ir.ComputedBuffer):
-                box.data.data.freeze_layout_with_stride_order(list(reversed(range(len(box.get_size())))))
+            buffer = box.data.data
+            # A view or a cast that changes nothing gives a buffer once more, which is settled by then.
+            settled = not isinstance(buffer, inductor_ir.ComputedBuffer) or isinstance(buffer.layout, inductor_ir.FixedLayout)
+            if n.meta.get(ROW_MAJOR) and not settled:
+                buffer.freeze_layout_with_stride_order(list(reversed(range(len(box.get_size())))))
         made: list[Any] = self.operations[before:]
         for op in made:
             self.made_by[op.get_name()] = n.name

@@ -6,7 +6,8 @@ Protocol: a request a line on stdin, an answer a line on stdout, both JSON objec
 
     kind      "region": ``module`` is a generated module, whose ``run(inputs, outputs, sizes)`` is called;
               "graph": ``module`` defines ``graph(*inputs)``, which is compiled by Inductor and returns the outputs
-    tensors   specifications by name: {"dtype", "shape", "stride", "seed", "below": least number that an integer must not reach}
+    tensors   specifications by name: {"dtype", "shape", "stride", "seed", "below": least number that an integer must not reach,
+              "restore": whether every call is to find it as it was made, for it is updated in place and may index}
     inputs    names of the tensors that are read
     outputs   names of the tensors that are written; what is updated in place is among these alone
     sizes     integers
@@ -61,8 +62,9 @@ def loaded(path: str) -> Any:
     return module
 
 
-def call_of(request: Mapping[str, Any]) -> tuple[Callable[[], Any], Callable[[], list[torch.Tensor]]]:
-    """The call to be timed, and one that makes a first call on fresh tensors and gives its outputs."""
+def call_of(request: Mapping[str, Any]) -> tuple[Callable[[], Any], Callable[[], Any] | None, Callable[[], list[torch.Tensor]]]:
+    """The call to be timed, what must come before each one, if anything, and one that makes a first call on fresh tensors and gives its
+    outputs."""
     device, specs = request["device"], request["tensors"]
 
     def fresh() -> dict[str, Any]:
@@ -83,7 +85,25 @@ def call_of(request: Mapping[str, Any]) -> tuple[Callable[[], Any], Callable[[],
             return outputs
 
     kept = fresh()
-    return lambda: run(kept), lambda: run(fresh())
+    first = {n: kept[n].clone() for n, s in specs.items() if s.get("restore") and n in request["outputs"]}
+
+    def restore() -> None:
+        for name, value in first.items():
+            kept[name].copy_(value)
+
+    return lambda: run(kept), restore if first else None, lambda: run(fresh())
+
+
+def timed_us(call: Callable[[], Any], before: Callable[[], Any] | None, device: str) -> float:
+    """Microseconds of ``call``; where ``before`` must come first, what both take without what it takes alone."""
+    if before is None:
+        return median_us(call, device)
+
+    def both() -> None:
+        before()
+        call()
+
+    return max(0.0, median_us(both, device) - median_us(before, device))
 
 
 def median_us(call: Callable[[], Any], device: str) -> float:
@@ -134,7 +154,7 @@ def differs(actual: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) ->
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
-    call, first = call_of(request)
+    call, before, first = call_of(request)
     outputs = first()
     if request["same_as"] is not None:
         path = Path(request["same_as"])
@@ -142,7 +162,7 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
             torch.save([o.cpu().clone() for o in outputs], path)
         elif request["kind"] == "region" and (problem := differs(outputs, torch.load(path))) is not None:
             return {"error": f"wrong result: {problem}"}
-    return {"us": median_us(call, request["device"])}
+    return {"us": timed_us(call, before, request["device"])}
 
 
 def main() -> None:

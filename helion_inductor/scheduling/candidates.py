@@ -6,14 +6,16 @@ import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from ..ir.pid_map import PidMap
 from ..ir.schedule_ir import KernelSchedule, Phase, Task, TileDim
 from ..ir.tile_ir import TileProgram
 from .cost import kernel_us
 from .device_model import H200_MODEL, DeviceModel
 
 MOST_WARPS = 32
+MOST_APART = 16  # more kernels than before, to be tried with a kernel for each loop
 MOST_ELEMENTS = 32768  # of a tile: beyond, blocks spill
-AXES = ("num_warps", "block_sizes", "pid_type")
+AXES = ("num_warps", "block_sizes", "pid_type", "loop_order", "l2_grouping")
 """What candidates change, by the options that decide it where they are given."""
 
 
@@ -42,6 +44,9 @@ def candidates(schedules: Sequence[KernelSchedule], program: TileProgram, fixed:
         changed = tuple(map(apply, schedules))
         if not set(axes) & set(fixed) and changed != tuple(schedules):
             found.setdefault(changed, change)
+    apart = tuple(_apart(schedules))
+    if len(schedules) < len(apart) <= len(schedules) + MOST_APART:
+        found.setdefault(apart, "every loop in a kernel of its own")
     cost = {s: sum(kernel_us(k, program, device) for k in s) for s in found}
     return tuple(Candidate(found[s], s) for s in sorted(found, key=lambda s: cost[s]))
 
@@ -56,6 +61,35 @@ def _changes() -> Iterator[_Change]:
     for kind in ("persistent_interleaved", "persistent_blocked"):
         for programs in (2, 4, 8):
             yield ("pid_type",), f"{kind} with {programs} programs a multiprocessor", _pids(kind, programs)
+
+
+    yield ("loop_order",), "tiles in the other order", _numbered(lambda m, names: replace(m, order=m.dims(names)[::-1]))
+    for group in (4, 8):
+        yield ("l2_grouping",), f"{group} rows of tiles at a time", _numbered(lambda m, names, group=group: replace(m, group=group))
+
+
+def _apart(schedules: Sequence[KernelSchedule]) -> Iterator[KernelSchedule]:
+    """Kernels of one phase with a kernel for each of their tasks, families included; what takes turns in phases stays."""
+    number = 0
+    for kernel in schedules:
+        alone = [(t,) for t in kernel.tasks()] if len(kernel.phases) == 1 else [()]
+        for tasks in alone:
+            phases = (Phase(tuple(replace(t, weight=1) for t in tasks)),) if tasks else kernel.phases
+            yield replace(kernel, name=f"k{number}", phases=phases)
+            number += 1
+
+
+def _numbered(change: Callable[..., PidMap]) -> Callable[[KernelSchedule], KernelSchedule]:
+    """Tiles in another order, in every task of two parallel dimensions or more."""
+
+    def one(task: Task) -> Task:
+        names = tuple(d.name for d in task.parallel())
+        if len(names) < 2 or task.dot:
+            return task
+        changed: PidMap = change(task.pid_map, names)
+        return replace(task, pid_map=replace(changed, order=()) if changed.order == names else changed)
+
+    return lambda kernel: replace(kernel, phases=tuple(Phase(tuple(map(one, p.tasks))) for p in kernel.phases))
 
 
 def _warps(factor: float) -> Callable[[KernelSchedule], KernelSchedule]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ..ir.index import product
 from ..ir.schedule_ir import KernelSchedule, Task, TileDim
@@ -22,7 +23,7 @@ from .device_model import H200_MODEL, DeviceModel
 from .hints import evaluate_size
 from .library import library_calls
 from .tile_sizes import TileTarget, choose_task, next_power_of_two, points, reduce_is_contiguous, usual_warps
-from .work import Work, nest_bytes, nest_work, task_work
+from .work import Work, member_sizes, nest_bytes, nest_work, task_work
 
 __all__ = ["host_us", "inductor_host_us", "inductor_nests_us", "inductor_us", "kernel_us", "nest_bytes", "nest_us"]
 
@@ -178,9 +179,15 @@ def _inductor_foreach(nests: Sequence[LoopNest], program: TileProgram, device: D
     if any(n.reduce for n in nests):
         return _aten_foreach(nests, tensors, program, device)
     launches = -(-tensors // FOREACH_POINTERS)
-    tasks = [choose_task(n, program, TileTarget(device.info.sm_count), {}, points(n, program)) for n in nests]
-    parts = (side(nest_work(n, t, program, usual_warps(t, n), device)) for n, t in zip(nests, tasks, strict=True))
-    together = replace(sum(parts, Side()), bodies=1)
+    of_size: dict[Any, Side] = {}  # loops of one op are of one form
+    together = Side()
+    for nest in nests:
+        key = member_sizes(nest, program)
+        if key not in of_size:
+            task = choose_task(nest, program, TileTarget(device.info.sm_count), {}, points(nest, program))
+            of_size[key] = side(nest_work(nest, task, program, usual_warps(task, nest), device))
+        together += of_size[key]
+    together = replace(together, bodies=1)
     return InductorNest(launches * device.launch_us + together.us(device), launches, tensors, together.filling_us(device))
 
 

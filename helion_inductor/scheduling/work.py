@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -79,12 +80,33 @@ class Work:
 
 def task_work(task: Task, program: TileProgram, num_warps: int, device: DeviceModel) -> Work:
     """Work of all nests of a task; the latency is that of its slowest member."""
+    key = ("work", task, num_warps, id(device))
+    if key not in program.memo:
+        program.memo[key] = _task_work(task, program, num_warps, device), device  # which must not be replaced at its address
+    result: Work = program.memo[key][0]
+    return result
+
+
+def _task_work(task: Task, program: TileProgram, num_warps: int, device: DeviceModel) -> Work:
     nests = {n.name: n for n in program.nests}
-    parts = [nest_work(nests[n], task, program, num_warps, device) for n in task.nests()]
+    of_size: dict[Any, Work] = {}
+    parts = []
+    for nest in (nests[n] for n in task.nests()):
+        key = member_sizes(nest, program)
+        if key not in of_size:
+            of_size[key] = nest_work(nest, task, program, num_warps, device)
+        parts.append(of_size[key])
     return Work(
         sum(p.programs for p in parts), sum(p.bytes for p in parts), sum(p.slots for p in parts),
         max(p.latency_us for p in parts), max(p.registers for p in parts), num_warps,
     )  # fmt: skip
+
+
+def member_sizes(nest: LoopNest, program: TileProgram) -> tuple[Any, ...]:
+    """What tells the work of two nests of one form apart: their extents and the buffers behind their accesses, in order."""
+    buffers = program.by_name()
+    touched = tuple((buffers[s.buffer].shape, buffers[s.buffer].dtype) for s in nest.body if isinstance(s, (Load, Store, Atomic)))
+    return nest.parallel, nest.reduce, touched
 
 
 def nest_work(nest: LoopNest, task: Task, program: TileProgram, num_warps: int, device: DeviceModel) -> Work:

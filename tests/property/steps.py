@@ -135,6 +135,35 @@ def multiply(w: Writer) -> None:
     v = w.pick(floating=True, ranked=True)
     if len(v.shape) > 1:
         w.let(one(w, ["{0} @ {0}.mT", "{0}.mT @ {0}", "({0} * 0.5) @ {0}.mT + 1", f"{F}.linear({{0}}, {{0}})"]).format(v.name), v)
+        return
+    u = w.new_input((w.draw(st.sampled_from(EXTENTS)), v.shape[-1]), v.dtype)
+    w.let(one(w, [f"{F}.linear({{0}}, {{1}})", "{1} @ {0}", "({0} * 2) @ {1}.mT", "{0}.dot({0})"]).format(v.name, u.name), v, u)
+
+
+def attend(w: Writer) -> None:
+    """Attention of a row, or of all, over the rows of something; written out or by its own op."""
+    v = w.pick(floating=True, ranked=True)
+    if len(v.shape) < 2 or v.dtype == torch.float64:
+        return
+    few = one(w, ["{0}[..., :1, :]", "{0}[..., -1:, :]", "{0}"]).format(v.name)
+    ops = [f"{F}.scaled_dot_product_attention({{1}}, {{0}}, {{0}})", "torch.softmax({1} @ {0}.mT, -1) @ {0}",
+           f"{F}.scaled_dot_product_attention({{1}}, {{0}}, {{0}} * 2, scale=0.3)"]  # fmt: skip
+    w.let(one(w, ops).format(v.name, few), v)
+
+
+def repeat(w: Writer) -> None:
+    """A stretch of lines several times over, each on what the one before gave: the layers of a model."""
+    v = w.pick(floating=True, ranked=True)
+    u = w.new_input((v.shape[-1],), v.dtype)
+    norm = one(w, [f"{F}.layer_norm({{0}}, {{0}}.shape[-1:], eps=0.1)", f"{F}.rms_norm({{0}}, {{0}}.shape[-1:], eps=0.1)",
+                   "torch.softmax({0}, -1)", "{0} / (1 + {0}.abs().amax(-1, keepdim=True))"])  # fmt: skip
+    step = one(w, ["{0} * {1} + {2}", "torch.tanh({0}) + {2}", "{0} - {0}.mean(0, keepdim=True)", "({0} @ {0}.mT) @ {0} / 8 + {2}"])
+    for _ in range(w.draw(st.integers(2, 3))):
+        before = v
+        for text in (norm, step):
+            if not w.let(text.format(v.name, u.name, before.name), v, u):
+                return
+            v = w.vars[-1]
 
 
 def cast(w: Writer) -> None:
@@ -170,10 +199,14 @@ def alias(w: Writer) -> None:
     given = [v for v in w.vars if v.name.startswith("x") and v.shape and v.value.numel()]
     if given:
         v = w.draw(st.sampled_from(given))
-        w.new_input((), v.dtype, one(w, ["{0}[..., :1]", "{0}.transpose(0, -1)", "{0}[1:]", "{0}.detach()"]).format(v.name))
+        # Before our seam: of two matrices with gaps between their rows AOTAutograd takes whole rows of one for none of the other's.
+        gaps = len(v.shape) == 2 and v.value.stride(1) == 1 and v.value.stride(0) > v.shape[1]
+        parts = ["{0}[..., :1]", "{0}.transpose(0, -1)", "{0}.detach()"] + ["{0}[1:]"] * (not gaps)
+        w.new_input((), v.dtype, one(w, parts).format(v.name))
 
 
-KINDS = [unary, unary, unary, binary, binary, binary, view, view, reduce, reduce, gather, scatter, join, split, multiply, cast, update]
+KINDS = [unary, unary, unary, binary, binary, binary, view, view, reduce, reduce, gather, scatter, join, split, multiply, attend, repeat,
+         cast, update]  # fmt: skip
 
 
 @st.composite
