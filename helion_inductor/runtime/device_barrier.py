@@ -62,7 +62,7 @@ _TRAP_IF_ZERO = tl.constexpr("{ .reg .pred p; setp.eq.s32 p, $1, 0; mov.b32 $0, 
 
 
 @tl.core.builtin
-def _for_nvidia(_semantic: Any = None) -> tl.constexpr:
+def for_nvidia(_semantic: Any = None) -> tl.constexpr:
     """Which assembly to write: triton.language.target_info asks for a device, and there may be none."""
     return tl.constexpr(_semantic.builder.options.backend_name == "cuda")
 
@@ -90,7 +90,7 @@ def grid_barrier(state_ptr, slot, num_programs, POLLS: tl.constexpr = 0):
 
 @triton.jit
 def _arrive_and_wait(word_ptr, step):
-    if _for_nvidia():
+    if for_nvidia():
         tl.inline_asm_elementwise(_ARRIVE_AND_WAIT, "=r,l,r,~{memory}", [word_ptr, step], tl.int32, is_pure=False, pack=1)
     else:
         before = tl.atomic_add(word_ptr, step, sem="acq_rel", scope="gpu")
@@ -102,7 +102,7 @@ def _arrive_and_wait(word_ptr, step):
 @triton.jit
 def _arrive_and_wait_bounded(word_ptr, step, POLLS: tl.constexpr):
     """1 where the round was completed, else 0; on NVIDIA only the first thread knows, the others say 1."""
-    if _for_nvidia():
+    if for_nvidia():
         polls = tl.full([], POLLS, tl.int32)
         text: tl.constexpr = _ARRIVE_AND_WAIT_BOUNDED
         return tl.inline_asm_elementwise(text, "=r,l,r,r,~{memory}", [word_ptr, step, polls], tl.int32, is_pure=False, pack=1)
@@ -118,7 +118,7 @@ def _arrive_and_wait_bounded(word_ptr, step, POLLS: tl.constexpr):
 
 @triton.jit
 def _trap_if_zero(complete):
-    if _for_nvidia():
+    if for_nvidia():
         tl.inline_asm_elementwise(_TRAP_IF_ZERO, "=r,r,~{memory}", [complete], tl.int32, is_pure=False, pack=1)
     else:
         if complete == 0:

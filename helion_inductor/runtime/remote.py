@@ -60,7 +60,7 @@ def copy_signal(destination: torch.Tensor | None, programs: int, slots: int, gro
     with _LOCK:
         known = _COPY.setdefault(destination, {})
         if (group, words) not in known:
-            symmetric = _symmetric_memory()
+            symmetric = symmetric_memory()
             size = symmetric.get_signal_pad_size()
             if words * WORD > size - TORCH_PAD_BYTES:
                 raise HelionError(
@@ -68,7 +68,7 @@ def copy_signal(destination: torch.Tensor | None, programs: int, slots: int, gro
                     f"{TORCH_PAD_BYTES} of them torch's: launch fewer programs, or call set_signal_pad_size("
                     f"{words * WORD + TORCH_PAD_BYTES}) of torch.distributed._symmetric_memory before anything is allocated"
                 )
-            _refuse_under_capture("the copy signals of a destination")
+            refuse_under_capture("the copy signals of a destination")
             handle = symmetric.rendezvous(destination, group)
             known[group, words] = _addresses(handle.signal_pad_ptrs, size - words * WORD, destination.device)
         return known[group, words]
@@ -86,8 +86,8 @@ def barrier_signal(programs: int, slots: int, group: str | None, device: torch.d
     with _LOCK:
         key = group, device.index, programs * slots
         if key not in _BARRIER:
-            symmetric = _symmetric_memory()
-            _refuse_under_capture("the barrier signals of a group")
+            symmetric = symmetric_memory()
+            refuse_under_capture("the barrier signals of a group")
             c10d: Any = torch.distributed.distributed_c10d
             ranks = c10d._resolve_process_group(group).size()
             memory = symmetric.empty(2 * ranks * programs * slots, dtype=torch.int32, device=device)
@@ -123,7 +123,7 @@ def drop_scratch() -> None:
     _SCRATCH.clear()
 
 
-def _symmetric_memory() -> Any:
+def symmetric_memory() -> Any:
     if not torch.distributed.is_available() or not torch.distributed.is_initialized():
         raise HelionError("kernels that signal other GPUs need torch.distributed: call init_process_group first")
     import torch.distributed._symmetric_memory as symmetric_memory
@@ -131,7 +131,7 @@ def _symmetric_memory() -> Any:
     return symmetric_memory
 
 
-def _refuse_under_capture(what: str) -> None:
+def refuse_under_capture(what: str) -> None:
     if torch.cuda.is_current_stream_capturing():
         raise HelionError(f"{what} cannot be set up while a graph is captured: run once before capture")
 

@@ -54,7 +54,7 @@ class _Node:
 def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[_Node]:
     fake = _Node()
     groups = SimpleNamespace(_resolve_process_group=lambda name: SimpleNamespace(size=lambda: 4))
-    monkeypatch.setattr(remote, "_symmetric_memory", lambda: fake)
+    monkeypatch.setattr(remote, "symmetric_memory", lambda: fake)
     monkeypatch.setattr(torch.distributed, "distributed_c10d", groups)
     monkeypatch.setattr(remote, "_BARRIER", {})
     monkeypatch.setattr(remote, "_SCRATCH", {})
