@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .backend import fx_compiler
     from .explaining import explain
+    from .exporting import export
     from .options import Options
     from .report import Report
 
 __version__ = "0.1.0"
-__all__ = ["Options", "Report", "explain", "fx_compiler"]
+__all__ = ["Options", "Report", "explain", "export", "fx_compiler"]
 
 
 def __getattr__(name: str) -> Any:
@@ -30,6 +31,10 @@ def __getattr__(name: str) -> Any:
         from .explaining import explain
 
         return explain
+    if name == "export":
+        from .exporting import export
+
+        return export
     if name == "fx_compiler":
         from .backend import fx_compiler
 

@@ -10,7 +10,9 @@ from pathlib import Path
 from .errors import HelionError
 
 DESCRIPTION = """demo (the default): compile Qwen3 and BERT models made from small configurations, and a training step,
-compare them with eager PyTorch, and time them where there is a GPU. doctor: say what will and will not work here."""
+compare them with eager PyTorch, and time them where there is a GPU. doctor: say what will and will not work here.
+In Python, helion_inductor.explain shows what is made of a function, and helion_inductor.export writes it as a file that needs
+torch and triton only."""
 EPILOG = """Exit status: 0 if all is well, 1 if a result differs from eager or a check fails, 2 if something needed is
 missing."""
 

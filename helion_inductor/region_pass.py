@@ -57,7 +57,8 @@ class PassSettings:
 class PlannedRegion:
     """A region of a graph with what it compiled to; ``in_place`` maps the name of an output to the graph input it is written on,
     ``prediction`` is None where kernels are made for the interpreter; not ``possible`` where the graph cannot hold its call;
-    ``original`` maps names of the region's own graph to those of the whole one, ``code`` is that of the refusals where not ``taken``."""
+    ``original`` maps names of the region's own graph, ``module``, to those of the whole one, ``code`` is that of the refusals where
+    not ``taken``."""
 
     nodes: RegionNodes
     compiled: CompiledRegion
@@ -68,6 +69,7 @@ class PlannedRegion:
     possible: bool = True
     tuning: Tuning | None = None
     original: Mapping[str, str] = field(default_factory=dict)
+    module: fx.GraphModule | None = None
     code: str = "does-not-pay"
 
     def gain_us(self) -> float:
@@ -162,7 +164,8 @@ def _within_memory(graph: fx.Graph, planned: Sequence[PlannedRegion], made: set[
 def _report(name: str, calls: int, planned: list[PlannedRegion], plan: PartitionPlan, graph: fx.Graph,
             peak: Peak | None) -> GraphReport:  # fmt: skip
     regions = tuple(
-        RegionReport(p.compiled, tuple(n.name for n in p.nodes.members), p.taken, p.reason, p.prediction, p.tuning) for p in planned
+        RegionReport(p.compiled, tuple(n.name for n in p.nodes.members), p.taken, p.reason, p.prediction, p.tuning, p.module)
+        for p in planned
     )
     hint = "regions='all' takes it anyway"
     unpaid = [Refusal(p.code, n.name, p.reason, hint) for p in planned if not p.taken for n in p.nodes.members]
@@ -189,7 +192,7 @@ def _plan_region(graph: fx.Graph, region: RegionNodes, settings: PassSettings, e
     granted = {d.output for d in compiled.in_place if d.granted}
     unread = {outputs[o] for o, t in wanted.items() if t not in inputs and _same_layout(o, t)}
     targets = {o.name: t for o, t in wanted.items() if outputs[o] in granted | unread}
-    plan = PlannedRegion(region, compiled, targets, *_judge(compiled, sub.device, settings), original=sub.original)
+    plan = PlannedRegion(region, compiled, targets, *_judge(compiled, sub.device, settings), original=sub.original, module=sub.module)
     if missing := nodes.missing([*_sizes(compiled, nodes), *_output_sizes(plan.nodes)]):
         return replace(plan, taken=False, possible=False, reason=f"no node of the graph carries the size {missing[0]}")
     for node in plan.nodes.outputs:

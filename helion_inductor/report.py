@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from torch import fx
+
 from .ir.schedule_ir import KernelSchedule
 from .lowering.partition import Refusal
 from .pipeline import CompiledRegion
@@ -29,6 +31,7 @@ class KernelReport:
     schedule: KernelSchedule
     source: str
     region: CompiledRegion
+    owner: RegionReport = field(repr=False, compare=False)
     predicted_us: float | None = None
 
     def estimate(self) -> ResourceEstimate:
@@ -60,7 +63,7 @@ class KernelReport:
 class RegionReport:
     """A region that was compiled, whether it was ``taken`` or stays with Inductor, and why. ``prediction``: the times that the
     cost model gives it and Inductor's alternative, None where kernels are made for the interpreter. ``tuning``: what was measured,
-    None where nothing was to be."""
+    None where nothing was to be. ``graph``: its calls as a graph of their own."""
 
     compiled: CompiledRegion
     nodes: tuple[str, ...]
@@ -68,12 +71,13 @@ class RegionReport:
     reason: str
     prediction: Prediction | None = None
     tuning: Tuning | None = None
+    graph: fx.GraphModule | None = field(default=None, repr=False, compare=False)
 
     def kernels(self) -> tuple[KernelReport, ...]:
         region = self.compiled
         times = self.prediction.kernels if self.prediction is not None else (None,) * len(region.schedules)
         return tuple(
-            KernelReport(k.name, s, region.source.module, region, us)
+            KernelReport(k.name, s, region.source.module, region, self, us)
             for k, s, us in zip(region.source.kernels, region.schedules, times, strict=True)
         )
 

@@ -26,7 +26,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ),
     ("ir",),
     STAGES,
-    ("signatures", "pieces", "pipeline", "inspecting", "tuning", "report"),
+    ("signatures", "pieces", "pipeline", "inspecting", "tuning", "report", "exporting"),
     ("fx_sizes", "fx_nested", "fx_bridge", "fx_repairs", "fx_peak", "fx_memory", "fx_memory_rule", "region_pass"),
     ("backend",),
     ("__init__", "__main__", "demo", "demo_models", "demo_table", "doctor", "explaining"),
