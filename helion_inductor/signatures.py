@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import torch
-
 from .codegen.family_text import TABLE
 from .codegen.triton_host import RegionSource
 from .codegen.triton_kernel import STATE
 from .ir.schedule_ir import KernelSchedule
 from .ir.tile_ir import TileProgram
 from .runtime.precompile import KernelRequest
-
-POINTER_TYPES = {
-    torch.float32: "*fp32", torch.float64: "*fp64", torch.float16: "*fp16", torch.bfloat16: "*bf16", torch.bool: "*i1",
-    torch.int8: "*i8", torch.int16: "*i16", torch.int32: "*i32", torch.int64: "*i64", torch.uint8: "*u8", torch.uint16: "*u16",
-    torch.uint32: "*u32", torch.uint64: "*u64", torch.float8_e4m3fn: "*fp8e4nv",
-}  # fmt: skip
+from .runtime.precompiler import POINTER_TYPES
 
 
 def kernel_request(source: RegionSource, program: TileProgram, schedule: KernelSchedule, name: str, path: str,

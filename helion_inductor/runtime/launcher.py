@@ -186,9 +186,8 @@ class Launcher:
             return bound.compiled
         self._reject_unknown(constexprs)
         with torch.cuda.device(index) if index != NO_DEVICE else contextlib.nullcontext(), self._lock:
-            states = [torch.int32] * len(self._states)
             try:
-                return _finished(self.jit_fn.warmup(*args, *states, grid=(1, 1, 1), **constexprs, **self.options))
+                return _finished(self.jit_fn.warmup(*args, *self.state_types(), grid=(1, 1, 1), **constexprs, **self.options))
             except OutOfResources as error:
                 raise out_of_resources(self.name, error) from error
 
@@ -236,6 +235,10 @@ class Launcher:
             grid = blocks[:1] if blocks[1:] == (1, 1) else blocks
             current = active.get_current_device, active.get_current_stream
             self._ready = _Ready(grid, dict(constexprs), index, blocks, *current, bound)
+
+    def state_types(self) -> list[torch.dtype]:
+        """Dtypes of the tensors of state that the kernel gets behind its arguments."""
+        return [torch.int32] * len(self._states)
 
     def _state_tensors(self, index: int, given: int) -> list[torch.Tensor]:
         """The state for a launch on `index`, whose current device it is; `given` arguments stand before it."""

@@ -31,6 +31,7 @@ class PhasedLauncher:
         self._apart = Launcher(jit_fn, state_words=STATE_WORDS, **settings)
         self._together = Launcher(jit_fn, launch_cooperative_grid=True, state_words=STATE_WORDS, **settings)
         self._all = {"FIRST": 0, "LAST": phases}
+        self._each = [{"FIRST": phase, "LAST": phase + 1} for phase in range(phases)]
         self._chosen: dict[tuple[int, int], tuple[int]] = {}  # (programs wanted, device) -> the grid of the last such launch
 
     def __repr__(self) -> str:
@@ -55,7 +56,11 @@ class PhasedLauncher:
         else:
             self.launch_apart(grid, *args, **constexprs)
 
+    def ways(self) -> list[tuple[Launcher, dict[str, int]]]:
+        """The launchers that it uses and the phases that it gives them: all in one launch first, then each by itself."""
+        return [(self._together, self._all), *((self._apart, phase) for phase in self._each)]
+
     def launch_apart(self, grid: tuple[int, ...], *args: Any, **constexprs: Any) -> None:
         """One launch for each phase. No program waits for another then, and the state is not touched."""
-        for phase in range(self.phases):
-            self._apart(grid, *args, **constexprs, FIRST=phase, LAST=phase + 1)
+        for phase in self._each:
+            self._apart(grid, *args, **constexprs, **phase)

@@ -11,14 +11,12 @@ does not have; `compile_offline_source` and `compile_offline_many` therefore do 
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import dataclasses
 import functools
 import hashlib
 import importlib.util
 import json
-import multiprocessing
 import re
 import subprocess
 import sys
@@ -37,6 +35,7 @@ from triton.compiler import ASTSource
 from triton.errors import TritonError
 
 from ..errors import HelionError
+from .compile_pool import apart
 from .occupancy import Sm, estimate_occupancy
 
 TARGETS: Mapping[str, GPUTarget] = MappingProxyType(
@@ -84,7 +83,8 @@ class KernelRequest:
     """One kernel to compile: the JIT function `kernel` of the Python file `module`.
 
     `signature` gives Triton types ("*fp32", "i32", ...) of the parameters that are no constexprs, `constexprs` the
-    values of the others; `divisible_by_16` names the pointers and ints that Triton may take to be multiples of 16.
+    values of the others; `divisible_by_16` names the pointers and ints that Triton may take to be multiples of 16. `options` are
+    more of Triton's compile options, such as `debug`.
     """
 
     module: str
@@ -97,6 +97,7 @@ class KernelRequest:
     divisible_by_16: tuple[str, ...] = ()
     launch_cooperative_grid: bool = False
     maxnreg: int | None = None
+    options: Mapping[str, object] = dataclasses.field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,7 @@ def compile_offline(
     divisible_by_16: Collection[str] = (),
     launch_cooperative_grid: bool = False,
     maxnreg: int | None = None,
+    options: Mapping[str, object] = MappingProxyType({}),
 ) -> Resources:
     """Compiles a JIT function in this process, for any of TARGETS. Parameters are those of `KernelRequest`.
 
@@ -132,12 +134,12 @@ def compile_offline(
     if target not in TARGETS:
         raise HelionError(f"cannot compile for {target!r}; known targets: {', '.join(TARGETS)}")
     source = _source(jit_fn, signature, constexprs, divisible_by_16)
-    options: dict[str, Any] = {"num_warps": num_warps, "num_stages": num_stages}
+    chosen: dict[str, Any] = {"num_warps": num_warps, "num_stages": num_stages, **options}
     if launch_cooperative_grid:
-        options["launch_cooperative_grid"] = True
+        chosen["launch_cooperative_grid"] = True
     if maxnreg is not None:
-        options["maxnreg"] = maxnreg
-    compiled = triton.compile(source, target=TARGETS[target], options=options)
+        chosen["maxnreg"] = maxnreg
+    compiled = triton.compile(source, target=TARGETS[target], options=chosen)
     return _resources_amd(compiled, target) if target.startswith("gfx") else _resources_nvidia(compiled, target)
 
 
@@ -220,7 +222,9 @@ def _source(
         problem = f"no parameter {', '.join(unknown)}" if unknown else f"no type or value for {', '.join(missing)}"
         raise HelionError(f"{jit_fn.__name__}: {problem}; its parameters are {', '.join(names)}")
     types = {n: "constexpr" if n in values else signature[n] for n in names}
-    attributes = {(names.index(n),): [["tt.divisibility", 16]] for n in divisible}
+    # Entries for the parameters that the JIT has some for: then a launch finds in Triton's cache on disk what was compiled here.
+    specialised = [(i, n) for i, n in enumerate(names) if types[n] not in ("fp32", "u1")]
+    attributes = {(i,): [["tt.divisibility", 16]] if n in divisible else [] for i, n in specialised}
     return ASTSource(jit_fn, types, values, attributes)
 
 
@@ -305,7 +309,7 @@ def _output(command: Sequence[str]) -> str:
 def _to_json(request: KernelRequest) -> dict[str, Any]:
     fields = {f.name: getattr(request, f.name) for f in dataclasses.fields(request)}
     fields["module"] = str(Path(request.module).resolve())
-    fields["signature"] = dict(request.signature)
+    fields["signature"], fields["options"] = dict(request.signature), dict(request.options)
     fields["constexprs"] = {name: _encode(value) for name, value in request.constexprs.items()}
     return fields
 
@@ -359,15 +363,8 @@ def _root(error: BaseException) -> BaseException:
     return error
 
 
-def _answer_all(kernels: Sequence[dict[str, Any]], workers: int) -> list[dict[str, Any]]:
-    workers = min(workers, len(kernels))
-    if workers <= 1:
-        return [_answer(kernel) for kernel in kernels]
-    # Threads would take turns: Triton's passes hold the interpreter lock. The process has no threads and no device yet,
-    # so it can fork, and its workers need not import torch and triton again.
-    fork = multiprocessing.get_context("fork")
-    with concurrent.futures.ProcessPoolExecutor(workers, mp_context=fork) as pool:
-        return list(pool.map(_answer, kernels))
+def _crashed(kernel: dict[str, Any]) -> dict[str, Any]:
+    return {"error": "the compiler crashed: its process ended without an answer"}
 
 
 def main() -> None:
@@ -375,7 +372,7 @@ def main() -> None:
     request = json.load(sys.stdin)
     # Compilers print; nothing of that may get into the answer.
     with contextlib.redirect_stdout(sys.stderr):
-        results = _answer_all(request["kernels"], request["workers"])
+        results = apart(_answer, request["kernels"], request["workers"], _crashed)
     json.dump({"results": results}, sys.stdout)
 
 
