@@ -13,17 +13,18 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks import harness, horizontal, host_overhead, measuring, models, optimizers, plot, result_file, table, timing
+from benchmarks import decode, harness, horizontal, host_overhead, measuring, models, optimizers, plot, result_file, table, timing
 from benchmarks.harness import Bench, Row, Suite
 from benchmarks.peers import PEERS, USUAL, settings_for
 from helion_inductor.options import Options
 
 ROOT = Path(__file__).resolve().parents[1]
-SUITES = {module.SUITE.name: module.SUITE for module in (horizontal, optimizers, models, host_overhead)}
+SUITES = {module.SUITE.name: module.SUITE for module in (horizontal, optimizers, models, decode, host_overhead)}
 # A row of each kind: the others differ in sizes alone.
 TRIED = {
     "horizontal": ("norm-8-large", "towers-26"),
     "optimizers": ("adamw-300-small",),
+    "decode": ("qwen3-12l",),
     "models": ("t5-small-encoder-1x128", "resnet50-1"),
     "host_overhead": ("one-kernel", "members-2"),
 }
@@ -45,7 +46,7 @@ def run(suite: Suite, out: Path, device: str, *arguments: str) -> tuple[int, dic
 
 @pytest.mark.parametrize("name", TRIED)
 def test_every_peer_of_every_row_is_there_and_right(name: str, device: str, tmp_path: Path) -> None:
-    if name == "models":
+    if name in ("models", "decode"):
         pytest.importorskip("transformers")
     suite = SUITES[name]
     status, content = run(suite, tmp_path / "result.json", device, "--only", *TRIED[name])

@@ -112,7 +112,7 @@ WRONG = {
     "l2_grouping": [0, -8, True, None, 2.0, 2**31],
     "xcd_remap": [0, 1, None, "false"],
     "cross_loop": ["on", None, False],
-    "block_sizes": [64, {"x": 0}, {"x": 48}, {"x": True}, {"r": 64.0}, {0: 64}, {"": 64}, {"m": 64}, [64]],
+    "block_sizes": [64, {"x": 0}, {"x": 48}, {"x": True}, {"r": 64.0}, {0: 64}, {"": 64}, {"q": 64}, [64]],
     "split_reductions": [0, 1, True, 4.0, "on", None],
     "num_warps": [0, 3, 64, True, 4.0, "4"],
     "num_stages": [0, 9, True, 2.0],
@@ -148,7 +148,6 @@ def test_wrong_value_names_option_value_and_what_is_accepted(name: str, value: o
 @pytest.mark.parametrize(
     ("name", "value", "instead"),
     [
-        ("cross_loop", "barrier", "'auto' or 'off'"),
         ("numerics", "strict", "'default'"),
     ],
 )
@@ -192,8 +191,8 @@ RIGHT = {
     "loop_order": ["auto", ("y", "x"), ("x", "y")],
     "l2_grouping": [1, 8, 2**31 - 1],
     "xcd_remap": [False, True],
-    "cross_loop": ["auto", "off"],
-    "block_sizes": [None, {}, {"x": 64, "r": 1}],
+    "cross_loop": ["auto", "off", "barrier"],
+    "block_sizes": [None, {}, {"x": 64, "r": 1}, {"m": 16, "n": 64, "k": 32}],
     "split_reductions": ["auto", "off", 2, 4096],
     "num_warps": [None, 1, 32],
     "num_stages": [None, 1, 8],

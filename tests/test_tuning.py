@@ -63,7 +63,9 @@ def tuner(ask: Any, folder: Path, level: str = "quick", budget_s: float = 60.0, 
 
 
 # ---- candidates
-@pytest.mark.parametrize("name", ["softmax", "softmax_bf16_long", "two_loops_flat", "family_of_mixed_sizes", "grouped_tiles"])
+@pytest.mark.parametrize("name", [
+    "softmax", "softmax_bf16_long", "two_loops_flat", "family_of_mixed_sizes", "grouped_tiles", "decoder_layer", "encoder_layer",
+])  # fmt: skip
 def test_candidates_are_legal_and_different(name: str) -> None:
     program, schedules = region(name).program, region(name).schedules
     found = candidates(schedules, program)

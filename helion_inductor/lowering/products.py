@@ -81,10 +81,20 @@ def _count(w: Writer, like: fx.Node, length: int) -> fx.Node:
     return w.create(torch.ops.prims.iota.default, like, length, start=0, step=1, dtype=torch.int64, requires_grad=False)
 
 
+def _for_each_head(w: Writer, x: fx.Node, heads: int) -> fx.Node:
+    """``x`` [batch, heads of keys, keys, width], each of whose heads serves as many neighbouring heads of queries."""
+    batch, own, keys, width = x.meta["val"].shape
+    if own == heads:
+        return x
+    many = w.call(aten.expand.default, w.call(aten.unsqueeze.default, x, 2), [batch, own, heads // own, keys, width])
+    return w.call(aten.reshape.default, w.call(aten.clone.default, many), [batch, heads, keys, width])
+
+
 def _attention(w: Writer, query: fx.Node, key: fx.Node, value: fx.Node, mask: fx.Node | None, causal: bool, scale: float | None) -> fx.Node:
     """The first result of scaled dot-product attention; a row of which everything is masked is 0."""
     rows, keys, width = query.meta["val"].shape[-2], key.meta["val"].shape[-2], query.meta["val"].shape[-1]
     result = w.dtype(query)
+    key, value = (_for_each_head(w, t, query.meta["val"].shape[1]) for t in (key, value))
     scores = _sum_of_products(w, query, w.call(aten.permute.default, key, [0, 1, 3, 2]))
     scores = w.call(aten.mul.Scalar, scores, 1 / math.sqrt(width) if scale is None else scale)
     if mask is not None and w.dtype(mask) == torch.bool:
@@ -169,6 +179,6 @@ def _attention_refusal(node: fx.Node) -> str | None:
     if any(u.args[1] != 0 for u in node.users if u.users):
         return "more than the first result is read"
     query, key, value = (given[n].meta["val"] for n in ("query", "key", "value"))
-    if query.dim() != 4 or query.shape[:2] != key.shape[:2] or key.shape[:-1] != value.shape[:-1]:
+    if query.dim() != 4 or query.shape[0] != key.shape[0] or query.shape[1] % key.shape[1] or key.shape[:-1] != value.shape[:-1]:
         return f"query, key and value of shapes {tuple(query.shape)}, {tuple(key.shape)}, {tuple(value.shape)}"
     return None

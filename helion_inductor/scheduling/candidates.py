@@ -11,6 +11,7 @@ from ..ir.schedule_ir import KernelSchedule, Phase, Task, TileDim
 from ..ir.tile_ir import TileProgram
 from .cost import kernel_us
 from .device_model import H200_MODEL, DeviceModel
+from .dot_tiles import LEAST
 
 MOST_WARPS = 32
 MOST_APART = 16  # more kernels than before, to be tried with a kernel for each loop
@@ -61,8 +62,6 @@ def _changes() -> Iterator[_Change]:
     for kind in ("persistent_interleaved", "persistent_blocked"):
         for programs in (2, 4, 8):
             yield ("pid_type",), f"{kind} with {programs} programs a multiprocessor", _pids(kind, programs)
-
-
     yield ("loop_order",), "tiles in the other order", _numbered(lambda m, names: replace(m, order=m.dims(names)[::-1]))
     for group in (4, 8):
         yield ("l2_grouping",), f"{group} rows of tiles at a time", _numbered(lambda m, names, group=group: replace(m, group=group))
@@ -116,9 +115,10 @@ def _blocks(kinds: Sequence[str], factor: float) -> Callable[[KernelSchedule], K
         position = next((k for k in reversed(range(len(task.dims))) if task.dims[k].kind in kinds), None)
         if position is None:
             return task.dims
-        block = max(1, int(task.dims[position].block * factor))
+        block = max(LEAST if task.dot else 1, int(task.dims[position].block * factor))
         changed = tuple(replace(d, block=block) if k == position else d for k, d in enumerate(task.dims))
-        return changed if math.prod(d.block for d in changed) <= MOST_ELEMENTS else task.dims
+        held = [d.block for d in changed if d.kind == "parallel" or not task.dot]  # a product adds up over the summed axis
+        return changed if math.prod(held) <= MOST_ELEMENTS else task.dims
 
     def apply(kernel: KernelSchedule) -> KernelSchedule:
         phases = tuple(Phase(tuple(replace(t, dims=dims(t)) for t in p.tasks)) for p in kernel.phases)

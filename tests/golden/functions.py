@@ -49,6 +49,28 @@ def grouped_queries(q: torch.Tensor, k: torch.Tensor, w: torch.Tensor, cos: torc
     return rms_norm_rope(q, w, cos, sin), k[:, None].expand(-1, 2, -1, -1).reshape(2 * k.shape[0], *k.shape[1:])
 
 
+def decoder_layer(x: torch.Tensor, qkv: torch.Tensor, out: torch.Tensor, up: torch.Tensor, down: torch.Tensor, keys: torch.Tensor,
+                  values: torch.Tensor, at: torch.Tensor) -> torch.Tensor:  # fmt: skip
+    """One token through a layer: x [1, width], qkv [3 * width, width], keys and values [heads, context, head_dim], at [1]."""
+    heads, context, head_dim = keys.shape
+    q, k, v = F.linear(F.rms_norm(x, x.shape[-1:]), qkv).view(3, heads, 1, head_dim)
+    keys.index_copy_(1, at, k)
+    values.index_copy_(1, at, v)
+    seen = torch.arange(context, device=x.device) <= at
+    x = x + F.linear(F.scaled_dot_product_attention(q[None], keys[None], values[None], seen[None, None, None]).reshape(x.shape), out)
+    gate, rest = F.linear(F.rms_norm(x, x.shape[-1:]), up).chunk(2, -1)
+    return x + F.linear(F.silu(gate) * rest, down)
+
+
+def encoder_layer(x: torch.Tensor, qkv: torch.Tensor, out: torch.Tensor, up: torch.Tensor, down: torch.Tensor) -> torch.Tensor:
+    """Some tokens through a layer: x [tokens, width], qkv [3 * width, width]; heads of 64."""
+    tokens, width = x.shape
+    q, k, v = F.linear(x, qkv).view(1, tokens, 3, width // 64, 64).permute(2, 0, 3, 1, 4)
+    y = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(tokens, width)
+    x = F.layer_norm(x + F.linear(y, out), (width,))
+    return F.layer_norm(x + F.linear(F.gelu(F.linear(x, up)), down), (width,))
+
+
 def cross_entropy_rows(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     return F.cross_entropy(logits, labels, reduction="none")
 
@@ -167,6 +189,13 @@ FUNCTIONS: dict[str, Golden] = {
     "rms_norm_rope": Golden(rms_norm_rope, (((256, 8, 128), BF16), ((128,), F32), ((256, 64), F32), ((256, 64), F32)), 1),
     "grouped_queries": Golden(
         grouped_queries, (((256, 8, 128), BF16), ((256, 4, 128), BF16), ((128,), F32), ((256, 64), F32), ((256, 64), F32)), 2
+    ),
+    "decoder_layer": Golden(
+        decoder_layer, (((1, 1024), BF16), ((3072, 1024), BF16), ((1024, 1024), BF16), ((8192, 1024), BF16), ((1024, 4096), BF16),
+                        ((16, 512, 64), BF16), ((16, 512, 64), BF16), ((1,), I64)), 8,
+    ),
+    "encoder_layer": Golden(
+        encoder_layer, (((128, 768), BF16), ((2304, 768), BF16), ((768, 768), BF16), ((3072, 768), BF16), ((768, 3072), BF16)), 9,
     ),
     "large_layer_norms": Golden(many_layer_norm_gelu, (((4096,), BF16),) * 2 + (((8192, 4096), BF16),) * 2, 2),
     "cross_entropy_rows": Golden(cross_entropy_rows, (((512, 2000), F32), ((512,), I64)), 1),

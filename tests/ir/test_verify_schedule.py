@@ -54,6 +54,7 @@ BROKEN = [
     ("task-weight", "r[k]=8 persistent)  narrow", "r[k]=8 persistent)  weight=0  narrow", "@rows"),
     ("task-weight", "r[k]=8 persistent)  narrow", "r[k]=8 persistent)  weight=1025  narrow", "@rows"),
     ("task-stages", "r[k]=8 persistent)  narrow", "r[k]=8 persistent)  narrow  stages=9", "@rows"),
+    ("dot-multiplies", "r[k]=8 persistent)  narrow", "r[k]=8 persistent)  narrow  dot", "@rows"),
     ("once-is-narrow", "r[k]=8 persistent)  narrow", "r[k]=8 persistent)  wide  once", "@rows"),
     ("block-power-of-two", "a[m]=16", "a[m]=12", "@scan"),
     ("block-power-of-two", "a[m]=16", "a[m]=0", "@scan"),

@@ -61,6 +61,21 @@ def test_heads_that_share_keys(device: str) -> None:
     assert_as_exact(fn, run(fn, q, k, v), q, k, v)
 
 
+@pytest.mark.parametrize(("rows", "dtype"), [(1, torch.float32), (1, torch.bfloat16), (20, torch.bfloat16)])
+def test_heads_that_share_keys_inside_the_op(device: str, rows: int, dtype: torch.dtype) -> None:
+    """As fused kernels for GPUs take them: fewer heads of keys than of queries."""
+    q, k, v = heads(device, dtype, rows, 40)
+    q = torch.cat([q, q + 1], 1)
+
+    def fused(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return torch.ops.aten._scaled_dot_product_fused_attention_overrideable(q, k, v)[0]
+
+    def fn(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return attention(q, *(t.repeat_interleave(2, 1) for t in (k, v)))
+
+    assert_as_exact(fn, run(fused, q, k, v), q, k, v)
+
+
 def test_a_row_that_sees_nothing(device: str) -> None:
     """Fused kernels for attention give zeros there."""
     q, k, v = heads(device, torch.float32, 2, 8)
