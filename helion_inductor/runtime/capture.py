@@ -27,3 +27,13 @@ def relaxed_capture() -> Iterator[None]:
         yield
     finally:
         exchange(ctypes.byref(mode))
+
+
+def capturing() -> bool:
+    """Whether the current stream is being captured; False on ROCm, where nothing is relaxed."""
+    return torch.version.hip is None and torch.cuda.is_current_stream_capturing()
+
+
+def relaxed_if_capturing() -> contextlib.AbstractContextManager[None]:
+    """`relaxed_capture` where the current stream is being captured, else nothing: it asks the driver twice."""
+    return relaxed_capture() if capturing() else contextlib.nullcontext()

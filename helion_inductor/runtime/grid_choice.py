@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ..errors import HelionError, LaunchRejected
+from .capture import relaxed_if_capturing
 from .launcher import Launcher
 from .occupancy import not_resident, resident_programs
 
@@ -44,7 +45,8 @@ def choose_grid(
         raise HelionError(f"{launcher.name} cannot be interpreted: its programs wait for one another")
     compiled = launcher.compiled_for(args, constexprs)
     device = next(a.device for a in args if isinstance(a, torch.Tensor))
-    fit = resident_programs(compiled, device, reserved_sms=launcher.reserved_sms)
+    with relaxed_if_capturing():  # the kernel is loaded now
+        fit = resident_programs(compiled, device, reserved_sms=launcher.reserved_sms)
     choice = decide(wanted, fit, persistent=persistent, separable=separable)
     if choice is None:
         raise _rejected(launcher, compiled, device, wanted, fit)

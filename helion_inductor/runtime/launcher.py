@@ -20,7 +20,7 @@ from triton.runtime.driver import driver
 from triton.runtime.errors import InterpreterError, OutOfResources
 
 from ..errors import HelionError
-from .capture import relaxed_capture
+from .capture import relaxed_if_capturing
 from .limits import MAX_GRID_X, MAX_GRID_YZ, is_empty, out_of_resources, refusal_reported
 from .occupancy import check_residency
 from .specialise import CPU, NO_DEVICE, specialise
@@ -185,7 +185,7 @@ class Launcher:
         if bound is not None:
             return bound.compiled
         self._reject_unknown(constexprs)
-        with torch.cuda.device(index) if index != NO_DEVICE else contextlib.nullcontext(), self._lock:
+        with torch.cuda.device(index) if index != NO_DEVICE else contextlib.nullcontext(), self._lock, relaxed_if_capturing():
             try:
                 return _finished(self.jit_fn.warmup(*args, *self.state_types(), grid=(1, 1, 1), **constexprs, **self.options))
             except OutOfResources as error:
@@ -205,7 +205,7 @@ class Launcher:
         given = args
         args = (*args, *self._state_tensors(index, len(args)))
         resident = 0
-        with self._lock, relaxed_capture() if _capturing() else contextlib.nullcontext():
+        with self._lock, relaxed_if_capturing():
             try:
                 if required:
                     compiled = _finished(self.jit_fn.warmup(*args, grid=blocks, **constexprs, **self.options))
@@ -308,7 +308,3 @@ def _has_hooks(jit_fn: Any) -> bool:
 def _finished(compiled: Any) -> Any:
     """The compiled kernel itself where Triton compiles asynchronously and hands out a future."""
     return compiled.result() if hasattr(compiled, "result") else compiled
-
-
-def _capturing() -> bool:
-    return torch.version.hip is None and torch.cuda.is_current_stream_capturing()

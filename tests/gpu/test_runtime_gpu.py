@@ -202,6 +202,20 @@ def test_the_first_launch_may_be_captured_and_a_failed_capture_leaves_nothing_be
     assert int(ring.wrong()) == 0
 
 
+def test_the_first_launch_of_a_kernel_with_phases_may_be_captured() -> None:
+    kernel = triton.JITFunction(_ring_kernel.fn)  # one that was never loaded
+    launch, ring, graph = PhasedLauncher(kernel, 3, fixed_dtypes=True), _Ring(10**4), torch.cuda.CUDAGraph()
+    small = _Ring(64)
+    with torch.cuda.graph(graph):
+        small.run(launch)
+    graph.replay()
+    assert int(small.wrong()) == 0
+    apart = PhasedLauncher(kernel, 3, persistent=False)  # more programs than fit: phase by phase
+    for _ in range(2):
+        ring.run(apart)
+        assert int(ring.wrong()) == 0
+
+
 def test_words_of_streams_and_captures_are_zero_and_apart() -> None:
     state, streams = State(40), [torch.cuda.Stream() for _ in range(2)]
     index, words = torch.cuda.current_device(), []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from triton import knobs
 
 from helion_inductor.errors import HelionError, LaunchRejected
-from helion_inductor.runtime import occupancy
+from helion_inductor.runtime import capture, occupancy
 from helion_inductor.runtime import state as state_module
 from helion_inductor.runtime.device_barrier import grid_barrier
 from helion_inductor.runtime.grid_choice import GridChoice, choose_grid, decide
@@ -80,6 +81,27 @@ def test_a_grid_is_chosen_without_launching(machine: Machine) -> None:
     error = caught.value
     assert (error.required, error.available, error.registers, error.shared_memory, len(error.hints)) == (1000, 260, 40, 0, 3)
     assert "130 multiprocessors after reserving 2 x 2 programs of 4 warps each = 260" in str(error)
+
+
+def test_a_grid_may_be_chosen_while_a_graph_is_captured(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiling, loading and asking are not for the graph, and the driver would end its capture."""
+    mode, seen = [0], []
+
+    def exchange(pointer: Any) -> None:
+        mode[0], pointer._obj.value = pointer._obj.value, mode[0]
+
+    def query(function: int, threads: int, shared: int) -> int:
+        seen.append(mode[0])
+        return 2
+
+    jit = machine.kernel.run
+    monkeypatch.setattr(machine.kernel, "run", lambda *args, **options: (seen.append(mode[0]), jit(*args, **options))[1])
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    monkeypatch.setattr(capture, "cuda_driver", lambda: SimpleNamespace(cuThreadExchangeStreamCaptureMode=exchange))
+    monkeypatch.setattr(occupancy, "_query_driver", query)
+    launch = Launcher(machine.kernel, launch_cooperative_grid=True)
+    assert choose_grid(launch, 1000, (on_device(8), on_device(8)), {"FIRST": 0, "LAST": 2}, phases=2) == (264, True)
+    assert seen == [2, 2] and mode == [0]
 
 
 def test_a_launcher_respects_what_is_reserved(machine: Machine) -> None:
